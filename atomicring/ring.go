@@ -1,0 +1,370 @@
+package atomicring
+
+import (
+	"sync/atomic"
+	"unsafe"
+)
+
+// A Verdict is the answer of a ring or a cell.
+type Verdict uint8
+
+const (
+	// Denied: the units do not fit; nothing was counted.
+	Denied Verdict = iota
+	// Admitted: the units fit, and Admit has counted them.
+	Admitted
+	// Retired: this state is dead, its owner has to look for the current one.
+	// Nothing was counted.
+	Retired
+)
+
+// String returns the verdict in lower case.
+func (v Verdict) String() string {
+	switch v {
+	case Admitted:
+		return "admitted"
+	case Denied:
+		return "denied"
+	case Retired:
+		return "retired"
+	}
+	return "unknown"
+}
+
+// An Admission is what a ring answers to [Ring.Admit] and [Ring.Peek].
+type Admission struct {
+	// Verdict says whether the units fit.
+	Verdict Verdict
+	// Epoch is the one the units are counted in, or were denied in. It is later
+	// than the caller's where the caller was late.
+	Epoch uint64
+	// Total is the number of units in the N epochs that end with Epoch: after
+	// the admission, or as it was at the denial.
+	Total uint64
+	// Closed is the number of units in the sub-windows that this very call
+	// closed, each sub-window reported to one caller only. Added up over the
+	// calls, and over [Ring.Retire], it is what the ring has admitted.
+	Closed uint64
+}
+
+// A Ring counts units over a rolling window of N sub-windows, N being the slots
+// of its [Layout]. It decides by its head word alone; see the package comment
+// for the words and the algorithm.
+//
+// A Ring is made by [Layout.NewRing] and used through the pointer; it must not
+// be copied. All methods may be called at once from any number of goroutines
+// and are lock-free: a CAS fails only where another caller's succeeded.
+// Admissions and refunds are exact and linearizable, a denial too. A denial at
+// an epoch that is already open writes nothing. No method allocates but
+// [Ring.Snapshot].
+type Ring struct {
+	head atomic.Uint64
+	// The N slot words follow in the same allocation.
+}
+
+// slots returns the slot words that follow the head.
+func (r *Ring) slots(l *Layout) []atomic.Uint64 {
+	return unsafe.Slice(&r.head, l.slots+1)[1:]
+}
+
+// Open gives a ring that nobody else holds yet its first epoch, with count
+// units in it. A ring that replaces another one has to be opened before it is
+// shared, at no less than the floor that was raised before the other one was
+// retired: see Birth in the package comment.
+func (r *Ring) Open(l *Layout, epoch, count uint64) {
+	r.head.Store(l.open(l.stamp(epoch)) + min(count, l.capacity))
+}
+
+// Admit counts cost units at epoch if the N epochs that end there then hold at
+// most limit, and reports how it decided. A limit above the capacity acts as
+// the capacity. A caller with an epoch older than the ring's is late and is
+// decided, and counted, at the ring's. A cost of 0 is admitted when the total
+// is not above the limit, and writes nothing.
+func (r *Ring) Admit(l *Layout, epoch, cost, limit uint64) Admission {
+	x := l.stamp(epoch)
+	open := l.open(x)
+	limit = min(limit, l.capacity)
+	var closed uint64
+	for {
+		h := r.head.Load()
+		if h >= open && h&l.frozen == 0 {
+			total := h & l.mask
+			if total > limit || cost > limit-total {
+				return Admission{Denied, l.stampOf(h) - 1, total, closed}
+			}
+			yield()
+			// Keeps I1: the word says everything that the decision rests on. If
+			// it fails, an admission, a refund, a freeze or a retirement succeeded.
+			if cost == 0 || r.head.CompareAndSwap(h, h+cost) {
+				return Admission{Admitted, l.stampOf(h) - 1, total + cost, closed}
+			}
+			continue
+		}
+		if h == retired {
+			return Admission{Retired, 0, 0, closed}
+		}
+		if cost == 0 {
+			a := r.Peek(l, epoch, 0, limit)
+			a.Closed = closed
+			return a
+		}
+		if h == 0 {
+			r.head.CompareAndSwap(0, open) // if it fails, another caller opened the ring
+			continue
+		}
+		closed += r.advance(l, h, x)
+	}
+}
+
+// advance closes the sub-window that head word h counts and opens the one of
+// stamp x, or the next one where x is not later. It does one attempt at what is
+// left to do and returns the count of the sub-window if it was this call that
+// moved the head on, else 0.
+func (r *Ring) advance(l *Layout, h, x uint64) (closed uint64) {
+	if h&l.frozen == 0 {
+		yield()
+		// If it fails, an admission, a refund or another freeze succeeded.
+		if !r.head.CompareAndSwap(h, h|l.frozen) {
+			return 0
+		}
+		h |= l.frozen
+	}
+	// Keeps I2: from here to the last CAS no count changes, so that all who come
+	// here compute the same numbers. Those who come too late fail every CAS.
+	e := l.stampOf(h)
+	slots := r.slots(l)
+	slot := &slots[l.index(e)]
+	old := slot.Load()
+	count := h&l.mask - l.sum(slots, e, e)
+	if r.head.Load() != h {
+		return 0
+	}
+	yield()
+	slot.CompareAndSwap(old, l.open(e)|count) // if it fails, another helper published the same
+	next := max(x, e+1)
+	total := l.sum(slots, next, next)
+	yield()
+	if !r.head.CompareAndSwap(h, l.open(next)|total) { // if it fails, another helper moved on
+		return 0
+	}
+	return count
+}
+
+// Peek returns what [Ring.Admit] would answer, and writes nothing: Total is
+// what is counted now at Epoch.
+func (r *Ring) Peek(l *Layout, epoch, cost, limit uint64) Admission {
+	x := l.stamp(epoch)
+	limit = min(limit, l.capacity)
+	v, ok := r.view(l, x)
+	if !ok {
+		return Admission{Verdict: Retired}
+	}
+	verdict := Admitted
+	if v.total > limit || cost > limit-v.total {
+		verdict = Denied
+	}
+	return Admission{Verdict: verdict, Epoch: v.at - 1, Total: v.total}
+}
+
+// view is the state of a ring as one instant showed it to a caller.
+type view struct {
+	at    uint64 // the stamp the caller would be decided at
+	total uint64 // units in (at - N, at]
+}
+
+// view reads the ring for a caller of stamp x; ok is false if it is retired. It
+// starts again only if the head has moved to another epoch meanwhile.
+func (r *Ring) view(l *Layout, x uint64) (v view, ok bool) {
+	for {
+		h := r.head.Load()
+		if h == retired {
+			return view{}, false
+		}
+		e := l.stampOf(h)
+		total := h & l.mask
+		if e == 0 {
+			return view{x, 0}, true
+		}
+		if e >= x && h&l.frozen == 0 {
+			return view{e, total}, true
+		}
+		at := max(x, e)
+		if h&l.frozen != 0 {
+			at = max(x, e+1)
+		}
+		slots := r.slots(l)
+		count := total - l.sum(slots, e, e)
+		total = l.sum(slots, at, e)
+		if e+l.slots > at {
+			total += count
+		}
+		if l.stampOf(r.head.Load()) == e {
+			return view{at, total}, true
+		}
+	}
+}
+
+// Refund takes back cost units of an admission that was counted in epoch and
+// reports whether it did. It can as long as epoch is open and holds that many
+// units; later the units stay counted until they expire. A retired ring refunds
+// nothing.
+func (r *Ring) Refund(l *Layout, epoch, cost uint64) bool {
+	x := l.stamp(epoch)
+	for {
+		h := r.head.Load()
+		if h&l.frozen != 0 || l.stampOf(h) != x {
+			return false
+		}
+		// Keeps I3: a refund of more than the sub-window holds would eat into
+		// the closed ones, which do not change while the head is at x.
+		if cost > h&l.mask-l.sum(r.slots(l), x, x) {
+			return false
+		}
+		yield()
+		// If it fails, an admission, another refund, a freeze or a retirement succeeded.
+		if r.head.CompareAndSwap(h, h-cost) {
+			return true
+		}
+	}
+}
+
+// RetryAfter returns two epochs, as they are if nobody takes or refunds
+// anything more: retry, the earliest after the caller's and after the open one
+// in which cost units fit, and reset, the earliest in which everything counted
+// has expired, the caller's own at least. ok is false where no wait helps: cost
+// is above limit, or retry is above the largest epoch. Called on a retired ring
+// it answers as for an empty one.
+func (r *Ring) RetryAfter(l *Layout, epoch, cost, limit uint64) (retry, reset uint64, ok bool) {
+	x := l.stamp(epoch)
+	limit = min(limit, l.capacity)
+	for {
+		h := r.head.Load()
+		e := l.stampOf(h)
+		if h == retired || e == 0 {
+			return x, x - 1, cost <= limit && x < l.maxStamp
+		}
+		retry, last := r.expiry(l, h, max(x, e)+1, cost, limit)
+		if l.stampOf(r.head.Load()) == e {
+			return retry - 1, max(last+l.slots, x) - 1, cost <= limit && retry <= l.maxStamp
+		}
+	}
+}
+
+// expiry walks the sub-windows that head word h counts, oldest first, and
+// returns the first stamp at or after at in which cost units fit, and the
+// newest stamp with anything in it, 0 if there is none.
+func (r *Ring) expiry(l *Layout, h, at, cost, limit uint64) (retry, last uint64) {
+	n, e := l.slots, l.stampOf(h)
+	slots := r.slots(l)
+	left := h & l.mask // units not expired in retry
+	open := left       // units not in a closed sub-window
+	retry = at
+	found := false
+	i := l.index(e)
+	for k := uint64(1); k <= n; k++ { // stamp e - N + k
+		if i++; i == n {
+			i = 0
+		}
+		s, count := e, open
+		if k < n {
+			w := slots[i].Load()
+			if s = l.stampOf(w); s+n != e+k {
+				continue // nobody came in that epoch
+			}
+			count = w & l.mask
+			open -= count
+		}
+		if count == 0 {
+			continue
+		}
+		last = s
+		switch {
+		case found:
+		case s+n > at && left <= limit && cost <= limit-left:
+			found = true
+		default:
+			left -= count
+			retry = max(at, s+n)
+		}
+	}
+	return retry, last
+}
+
+// A Slot is one sub-window as [Ring.Snapshot] shows it.
+type Slot struct {
+	Epoch uint64
+	Count uint64
+	Used  bool // false for a slot that was never used
+}
+
+// Snapshot returns all slots as they stood at one instant, by index: the slot
+// of epoch e is at e mod N, and slots keep an expired sub-window until a newer
+// one takes their place. It returns nil for a retired ring.
+func (r *Ring) Snapshot(l *Layout) []Slot {
+	snapshot := make([]Slot, l.slots)
+	for {
+		h := r.head.Load()
+		if h == retired {
+			return nil
+		}
+		e := l.stampOf(h)
+		slots := r.slots(l)
+		for i := range slots {
+			w := slots[i].Load()
+			s := l.stampOf(w)
+			snapshot[i] = Slot{Epoch: max(s, 1) - 1, Count: w & l.mask, Used: s > 0}
+		}
+		if e > 0 {
+			snapshot[l.index(e)] = Slot{Epoch: e - 1, Count: h&l.mask - l.sum(slots, e, e), Used: true}
+		}
+		if l.stampOf(r.head.Load()) == e {
+			return snapshot
+		}
+	}
+}
+
+// Retire kills the ring if everything in it has expired at epoch: no call
+// admits anything on it afterwards, they all report [Retired]. It reports
+// whether it did, with the units of the sub-window that was still open. A ring
+// that was never used is not retired.
+//
+// Before it retires a ring that will be replaced, its owner raises a floor to
+// epoch: see Birth in the package comment.
+func (r *Ring) Retire(l *Layout, epoch uint64) (open uint64, ok bool) {
+	x := l.stamp(epoch)
+	for {
+		h := r.head.Load()
+		e := l.stampOf(h)
+		if h == retired || e == 0 || x < e+l.slots {
+			return 0, false
+		}
+		if open, ok = r.kill(l, h); ok {
+			return open, true
+		}
+	}
+}
+
+// Discard kills the ring whatever it holds, as [Ring.Retire] does an expired
+// one. What it counted is forgotten: a ring that replaces it may admit up to
+// the limit at once.
+func (r *Ring) Discard(l *Layout) (open uint64, ok bool) {
+	for {
+		h := r.head.Load()
+		if h == retired {
+			return 0, false
+		}
+		if open, ok = r.kill(l, h); ok {
+			return open, true
+		}
+	}
+}
+
+// kill retires the ring if its head is still h.
+func (r *Ring) kill(l *Layout, h uint64) (open uint64, ok bool) {
+	e := l.stampOf(h)
+	open = h&l.mask - l.sum(r.slots(l), e, e)
+	yield()
+	// If it fails, an admission, a refund, a freeze, a helper or another
+	// retirement succeeded.
+	return open, r.head.CompareAndSwap(h, retired)
+}

@@ -1,0 +1,16 @@
+//go:build yieldhook
+
+package atomicring
+
+import (
+	"math/rand/v2"
+	"runtime"
+)
+
+// yield widens the gap between a load and its CAS, so that tests meet races
+// that are rare otherwise: in one of four calls it lets others run.
+func yield() {
+	if rand.Uint32()&3 == 0 {
+		runtime.Gosched()
+	}
+}
