@@ -1,0 +1,207 @@
+package limiter
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// newCoarseClock returns a clock that is closed at the end of t.
+func newCoarseClock(t *testing.T, resolution time.Duration) *CoarseClock {
+	c, err := NewCoarseClock(resolution)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	return c
+}
+
+func TestNewCoarseClock_Resolution(t *testing.T) {
+	for _, resolution := range []time.Duration{-1 << 63, -time.Second, -1, 0, 1, 999} {
+		c, err := NewCoarseClock(resolution)
+		require.Nil(t, c)
+		require.ErrorIs(t, err, ErrConfig)
+		require.ErrorContains(t, err, "resolution is "+resolution.String())
+	}
+	synctest.Test(t, func(t *testing.T) {
+		for _, resolution := range []time.Duration{time.Microsecond, time.Millisecond, Never} {
+			require.Equal(t, resolution, newCoarseClock(t, resolution).Resolution())
+		}
+	})
+}
+
+// TestCoarseClock_StandsStill checks that Now is the remembered reading, not one of the system clock, and how old it gets.
+func TestCoarseClock_StandsStill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const resolution = 10 * time.Millisecond
+		c := newCoarseClock(t, resolution)
+		require.Zero(t, c.Now())
+		time.Sleep(resolution/2 - 1)
+		require.Zero(t, c.Now())
+		sleep(1)
+		require.Equal(t, resolution/2, c.Now())
+		for range 1000 {
+			sleep(time.Millisecond / 3)
+			age := c.exact() - c.Now()
+			require.GreaterOrEqual(t, age, time.Duration(0))
+			require.LessOrEqual(t, age, resolution)
+		}
+		require.Zero(t, c.Starved())
+	})
+}
+
+func TestCoarseClock_Starved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const resolution = 10 * time.Millisecond
+		c := newCoarseClock(t, resolution)
+		start := c.exact()
+		time.Sleep(resolution)
+		last := c.tick(start)
+		require.Equal(t, start+resolution, last)
+		require.Zero(t, c.Starved(), "a gap of one resolution is in time")
+		time.Sleep(resolution + 1)
+		last = c.tick(last)
+		require.Equal(t, uint64(1), c.Starved())
+		time.Sleep(time.Hour)
+		last = c.tick(last)
+		require.Equal(t, uint64(2), c.Starved())
+		require.Equal(t, last, c.Now())
+		c.tick(last)
+		require.Equal(t, uint64(2), c.Starved())
+	})
+}
+
+func TestCoarseClock_AdvanceNeverGoesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCoarseClock(t, time.Hour)
+		c.now.Store(int64(time.Minute)) // another caller has come further
+		c.advance()
+		require.Equal(t, time.Minute, c.Now())
+		time.Sleep(time.Minute + 1)
+		c.advance()
+		require.Equal(t, time.Minute+1, c.Now())
+	})
+}
+
+func TestCoarseClock_Close(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := NewCoarseClock(time.Second)
+		require.NoError(t, err)
+		sleep(1700 * time.Millisecond)
+		require.Equal(t, 1500*time.Millisecond, c.Now())
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				require.NoError(t, c.Close())
+				select {
+				case <-c.done:
+				default:
+					t.Error("Close returned before the goroutine had ended")
+				}
+			})
+		}
+		wg.Wait()
+		require.NoError(t, c.Close())
+		require.Equal(t, 1700*time.Millisecond, c.Now(), "closed clocks are exact")
+		time.Sleep(1)
+		require.Equal(t, 1700*time.Millisecond+1, c.Now())
+		c.advance()
+		time.Sleep(1)
+		require.Equal(t, 1700*time.Millisecond+2, c.Now(), "a closed clock was started again")
+	})
+}
+
+func TestCoarseClock_AfterFuncAcrossClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := NewCoarseClock(time.Second)
+		require.NoError(t, err)
+		var called atomic.Bool
+		c.AfterFunc(10*time.Second, func() { called.Store(true) })
+		sleep(5 * time.Second)
+		require.NoError(t, c.Close())
+		sleep(5*time.Second - 1)
+		require.False(t, called.Load())
+		sleep(1)
+		require.True(t, called.Load())
+	})
+}
+
+// TestCoarseClock_Dropped: the goroutine of a clock that nobody holds ends. Were it to hold the clock, the bubble's time
+// would run on and done stay open.
+func TestCoarseClock_Dropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := NewCoarseClock(time.Second)
+		require.NoError(t, err)
+		done := c.done
+		sleep(time.Minute)
+		runtime.GC()
+		sleep(time.Second)
+		select {
+		case <-done:
+			t.Fatal("ended while in use")
+		default:
+		}
+		require.NotZero(t, c.Now())
+		c = nil
+		runtime.GC()
+		sleep(time.Second)
+		select {
+		case <-done:
+		default:
+			t.Fatal("the goroutine goes on")
+		}
+	})
+}
+
+// TestCoarseClock_Stress reads a clock from several goroutines while it runs, is advanced by timers and is closed, and
+// checks that no goroutine sees it go back and that no reading is ahead of the system clock.
+func TestCoarseClock_Stress(t *testing.T) {
+	rounds := 20
+	if raceEnabled {
+		rounds = 5
+	}
+	for range rounds {
+		c, err := NewCoarseClock(time.Millisecond)
+		require.NoError(t, err)
+		var fired sync.WaitGroup
+		var readers sync.WaitGroup
+		for i := range 4 {
+			fired.Add(1)
+			target := c.Now() + time.Duration(i)*time.Millisecond
+			c.AfterFunc(time.Duration(i)*time.Millisecond, func() {
+				defer fired.Done()
+				if now := c.Now(); now < target {
+					t.Errorf("called at %v, was due at %v", now, target)
+				}
+			})
+		}
+		closed := make(chan struct{})
+		for range 4 {
+			readers.Go(func() {
+				var last time.Duration
+				for open := true; open; {
+					select {
+					case <-closed:
+						open = false // and read once more
+					default:
+					}
+					now := c.Now()
+					exact := c.exact()
+					if now < last || now > exact {
+						t.Errorf("read %v after %v, the system clock says %v", now, last, exact)
+						return
+					}
+					last = now
+					runtime.Gosched()
+				}
+			})
+		}
+		fired.Wait()
+		require.NoError(t, c.Close())
+		close(closed)
+		readers.Wait()
+	}
+}
