@@ -52,9 +52,12 @@ type ringCase struct {
 type caseReader struct {
 	file    string
 	tokens  *json.Decoder
+	most    int  // requests in one input
 	begun   bool // a token has been read
 	inArray bool
 	current *ringCase // the case being read
+	field   string    // the field being read, or read last
+	index   int       // the element of it being read, -1 if it is not an array
 
 	// fault is the first wrong value in the current case. It is reported at the
 	// end of the case, when the name is known.
@@ -62,7 +65,7 @@ type caseReader struct {
 }
 
 func newCaseReader(file string, from io.Reader) *caseReader {
-	r := &caseReader{file: file, current: &ringCase{}}
+	r := &caseReader{file: file, most: maxRequests, current: &ringCase{}, index: -1}
 	r.tokens = json.NewDecoder(&tokenLimiter{from: from, reader: r})
 	r.tokens.UseNumber()
 	return r
@@ -172,20 +175,20 @@ func missing(seen []string, required ...string) error {
 }
 
 func (r *caseReader) readName() error {
-	token, err := r.token("name")
+	token, err := r.token()
 	if err != nil {
 		return err
 	}
 	name, ok := token.(string)
 	if !ok {
-		return r.wrong("name", token, "a string")
+		return r.wrong(token, "a string")
 	}
 	r.current.name = name
 	return nil
 }
 
 func (r *caseReader) readInput() error {
-	if err := r.expect("input", '{'); err != nil {
+	if err := r.expect('{', "an object"); err != nil {
 		return err
 	}
 	seen, err := r.readObject(r.readInputField)
@@ -202,18 +205,18 @@ func (r *caseReader) readInputField(field string) (err error) {
 	in := &r.current.input
 	switch field {
 	case "slots":
-		in.slots, err = r.readInteger(field, 1, maxSlots)
+		in.slots, err = r.readInteger(1, maxSlots)
 	case "slot_ms":
-		in.slotMS, err = r.readInteger(field, 1, math.MaxInt64)
+		in.slotMS, err = r.readInteger(1, math.MaxInt64)
 	case "limit":
-		in.limit, err = r.readInteger(field, 0, maxLimit)
+		in.limit, err = r.readInteger(0, maxLimit)
 	case "requests":
-		err = r.readArray(field, func(element string) error {
-			if len(in.requests) == maxRequests {
-				return fmt.Errorf("%s has more than %d elements", field, maxRequests)
+		return r.readArray(func() error {
+			if len(in.requests) == r.most {
+				return fmt.Errorf("requests has more than %d elements", r.most)
 			}
-			t, err := r.readInteger(element, 0, maxTime)
-			in.requests = append(in.requests, t)
+			now, err := r.readInteger(0, maxTime)
+			in.requests = append(in.requests, now)
 			return err
 		})
 	default:
@@ -222,22 +225,23 @@ func (r *caseReader) readInputField(field string) (err error) {
 	return err
 }
 
-// readWant reads the answer wanted. Only its shape is checked: a wrong value in
+// readWant reads the answer wanted. Only its form is checked: a wrong value in
 // it is a difference.
 func (r *caseReader) readWant() error {
 	want := &ringOutput{}
 	r.current.want = want
-	if err := r.expect("want", '['); err != nil {
+	if err := r.expect('[', "an array of three arrays"); err != nil {
 		return err
 	}
-	err := r.readArray("want decisions", func(element string) error {
-		token, err := r.token(element)
+	r.field = "want decisions"
+	err := r.readArray(func() error {
+		token, err := r.token()
 		if err != nil {
 			return err
 		}
 		decision, ok := token.(string)
 		if !ok || decision != allow && decision != deny {
-			return r.wrong(element, token, `"allow" or "deny"`)
+			return r.wrong(token, `"allow" or "deny"`)
 		}
 		want.decisions = append(want.decisions, decision)
 		return nil
@@ -245,27 +249,23 @@ func (r *caseReader) readWant() error {
 	if err != nil {
 		return err
 	}
-	for _, part := range []struct {
-		name string
-		into *[]int64
-	}{{"want counts", &want.counts}, {"want epochs", &want.epochs}} {
-		err := r.readArray(part.name, func(element string) error {
-			n, err := r.readInteger(element, math.MinInt64, math.MaxInt64)
-			*part.into = append(*part.into, n)
-			return err
-		})
-		if err != nil {
-			return err
-		}
+	r.field = "want counts"
+	if err := r.readIntegers(&want.counts); err != nil {
+		return err
 	}
-	return r.expect("want", ']')
+	r.field = "want epochs"
+	if err := r.readIntegers(&want.epochs); err != nil {
+		return err
+	}
+	r.field = "want"
+	return r.expect(']', "three arrays and nothing more")
 }
 
 // readObject reads the rest of an object, calls read for each field, to read
 // its value, and returns the fields seen.
 func (r *caseReader) readObject(read func(field string) error) (seen []string, err error) {
 	for {
-		token, err := r.token("")
+		token, err := r.token()
 		if err != nil {
 			return seen, err
 		}
@@ -277,6 +277,7 @@ func (r *caseReader) readObject(read func(field string) error) (seen []string, e
 			return seen, fmt.Errorf("%s is given twice", field)
 		}
 		seen = append(seen, field)
+		r.field = field
 		if err := read(field); err != nil {
 			return seen, err
 		}
@@ -284,21 +285,30 @@ func (r *caseReader) readObject(read func(field string) error) (seen []string, e
 }
 
 // readArray reads an array and calls read for each element, to read its value.
-func (r *caseReader) readArray(field string, read func(element string) error) error {
-	if err := r.expect(field, '['); err != nil {
+func (r *caseReader) readArray(read func() error) error {
+	if err := r.expect('[', "an array"); err != nil {
 		return err
 	}
-	for i := 0; r.tokens.More(); i++ {
-		if err := read(field + "[" + strconv.Itoa(i) + "]"); err != nil {
+	for r.index = 0; r.tokens.More(); r.index++ {
+		if err := read(); err != nil {
 			return err
 		}
 	}
-	return r.expect(field, ']')
+	r.index = -1
+	return r.expect(']', "nothing more")
+}
+
+func (r *caseReader) readIntegers(into *[]int64) error {
+	return r.readArray(func() error {
+		n, err := r.readInteger(math.MinInt64, math.MaxInt64)
+		*into = append(*into, n)
+		return err
+	})
 }
 
 // readInteger reads an integer of least to most.
-func (r *caseReader) readInteger(field string, least, most int64) (int64, error) {
-	token, err := r.token(field)
+func (r *caseReader) readInteger(least, most int64) (int64, error) {
+	token, err := r.token()
 	if err != nil {
 		return 0, err
 	}
@@ -314,46 +324,28 @@ func (r *caseReader) readInteger(field string, least, most int64) (int64, error)
 	case least > math.MinInt64:
 		want = fmt.Sprintf("an integer of at least %d", least)
 	}
-	return 0, r.wrong(field, token, want)
-}
-
-// wrong notes a value that is not what it should be, so that reading can go on.
-// Only an object or array in the place of something else ends it.
-func (r *caseReader) wrong(field string, token json.Token, want string) error {
-	err := fmt.Errorf("%s is %s, want %s", field, describe(token), want)
-	if _, ok := token.(json.Delim); ok {
-		return err
-	}
-	if r.fault == nil {
-		r.fault = err
-	}
-	return nil
+	return 0, r.wrong(token, want)
 }
 
 // expect reads a token that must be delim.
-func (r *caseReader) expect(field string, delim json.Delim) error {
-	token, err := r.token(field)
-	if err != nil {
-		return err
+func (r *caseReader) expect(delim json.Delim, want string) error {
+	token, err := r.token()
+	if err == nil && token != delim {
+		err = r.mismatch(token, want)
 	}
-	if token == delim {
-		return nil
-	}
-	want := map[json.Delim]string{'{': "an object", '[': "an array", ']': "no more than three arrays"}[delim]
-	return fmt.Errorf("%s has %s, want %s", field, describe(token), want)
+	return err
 }
 
 // token reads a token inside a case.
-func (r *caseReader) token(field string) (json.Token, error) {
+func (r *caseReader) token() (json.Token, error) {
 	token, err := r.tokens.Token()
-	if err == nil {
-		return token, nil
+	if err != nil {
+		err = r.unreadable(err)
+		if place := r.place(); place != "" {
+			err = fmt.Errorf("%s: %w", place, err)
+		}
 	}
-	err = r.unreadable(err)
-	if field != "" {
-		err = fmt.Errorf("%s: %w", field, err)
-	}
-	return nil, err
+	return token, err
 }
 
 // unreadable says where the JSON ends that could be read.
@@ -364,13 +356,44 @@ func (r *caseReader) unreadable(err error) error {
 	return fmt.Errorf("%w (byte %d)", err, r.tokens.InputOffset())
 }
 
+// wrong notes a value that is not what it should be, so that reading can go on.
+// Only an object or array in the place of something else ends it.
+func (r *caseReader) wrong(token json.Token, want string) error {
+	err := r.mismatch(token, want)
+	if _, ok := token.(json.Delim); ok {
+		return err
+	}
+	if r.fault == nil {
+		r.fault = err
+	}
+	return nil
+}
+
+func (r *caseReader) mismatch(token json.Token, want string) error {
+	return fmt.Errorf("%s is %s, want %s", r.place(), describe(token), want)
+}
+
+// place names the value that is being read.
+func (r *caseReader) place() string {
+	if r.index >= 0 {
+		return fmt.Sprintf("%s[%d]", r.field, r.index)
+	}
+	return r.field
+}
+
 // describe shows a token in a message.
 func describe(token json.Token) string {
 	switch token := token.(type) {
 	case nil:
 		return "null"
 	case json.Delim:
-		return map[json.Delim]string{'{': "an object", '[': "an array", '}': "nothing", ']': "nothing"}[token]
+		switch token {
+		case '{':
+			return "an object"
+		case '[':
+			return "an array"
+		}
+		return "missing" // the end of what is around it
 	case json.Number:
 		return shorten(string(token))
 	case string:

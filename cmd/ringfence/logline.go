@@ -1,18 +1,14 @@
 package main
 
-import (
-	"bytes"
-	"math"
-	"time"
-)
+import "bytes"
 
 // maxAddress is the longest client address in bytes; a host name has at most
 // 253.
 const maxAddress = 255
 
-// maxUnix is the last second whose time in nanoseconds since 1970 fits an
-// int64.
-const maxUnix = math.MaxInt64/int64(time.Second) - 1
+// maxUnix is 2261-12-31T23:59:59Z, in the last year whose nanoseconds since 1970
+// fit an int64.
+const maxUnix = 9214646399
 
 // parseLine returns the client and the time, in seconds since 1970, of a line in
 // the common or the combined log format:
@@ -90,8 +86,7 @@ func isStatusAndBytes(text []byte) bool {
 const timeLayout = "02/Jan/2006:15:04:05 -0700"
 
 // parseTime returns a time of that form, in seconds since 1970. ok is false if
-// there is no such time, if it is before 1970, and if its nanoseconds since then
-// do not fit an int64.
+// there is no such time, if it is before 1970 and if it is after [maxUnix].
 func parseTime(text []byte) (unix int64, ok bool) {
 	if text[2] != '/' || text[6] != '/' || text[11] != ':' || text[14] != ':' || text[17] != ':' || text[20] != ' ' {
 		return 0, false
