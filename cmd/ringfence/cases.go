@@ -409,15 +409,9 @@ func parseInteger(number string) (int64, bool) {
 	digits, negative := strings.CutPrefix(number, "-")
 	scale := 0 // of the last digit, as a power of ten
 	if i := strings.IndexAny(digits, "eE"); i >= 0 {
-		var err error
-		scale, err = strconv.Atoi(digits[i+1:])
-		if err != nil {
-			scale = math.MaxInt32 // more than any number of digits here can make up for
-			if digits[i+1] == '-' {
-				scale = -math.MaxInt32
-			}
-		}
-		scale = max(-math.MaxInt32, min(scale, math.MaxInt32))
+		const most = 1 << 30                                  // more than the digits of a token can make up for
+		exponent, _ := strconv.ParseInt(digits[i+1:], 10, 64) // the nearest there is
+		scale = int(max(-most, min(exponent, most)))
 		digits = digits[:i]
 	}
 	whole, fraction, _ := strings.Cut(digits, ".")
@@ -439,9 +433,6 @@ func parseInteger(number string) (int64, bool) {
 	if len(significant)+scale > len("-9223372036854775808") {
 		return nearest, true
 	}
-	n, err := strconv.ParseInt(significant+strings.Repeat("0", scale), 10, 64)
-	if err != nil {
-		return nearest, true
-	}
+	n, _ := strconv.ParseInt(significant+strings.Repeat("0", scale), 10, 64)
 	return n, true
 }

@@ -312,7 +312,7 @@ func randomInput(r *rand.Rand) ringInput {
 func TestAnswer_MatchesTheOracle(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	denied, late := 0, 0
-	for range 2000 {
+	for range 500 {
 		in := randomInput(r)
 		got, err := answer(in)
 		require.NoError(t, err, in)
@@ -325,8 +325,8 @@ func TestAnswer_MatchesTheOracle(t *testing.T) {
 			late++
 		}
 	}
-	require.Greater(t, denied, 500)
-	require.Greater(t, late, 200)
+	require.Greater(t, denied, 125)
+	require.Greater(t, late, 50)
 }
 
 func TestAnswer_Extremes(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	maxReplayLimit = 1<<62 - 1
-	maxReplaySlots = atomicring.MaxSlots - 1
+	maxReplayLimit uint64 = 1<<62 - 1
+	maxReplaySlots        = atomicring.MaxSlots - 1
 )
 
 // windows holds one rolling window per client. It is all that knows how a
