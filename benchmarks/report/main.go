@@ -1,0 +1,217 @@
+// Command report runs the comparison benchmarks in a chosen time, keeps their
+// raw output with the machine and the commit, and writes a summary with charts.
+//
+//	go run ./benchmarks/report -time 20m
+//
+// It is run from the root of the repository. The benchmarks are those of
+// benchmarks/peers, which contain the others, so that everything that is
+// compared is measured by one process. That process is started once per round,
+// and a ratio is always one of two numbers of the same round.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+)
+
+func main() {
+	if err := run(os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		if errors.Is(err, errUsage) {
+			os.Exit(2)
+		}
+		fmt.Fprintln(os.Stderr, "report:", err)
+		os.Exit(1)
+	}
+}
+
+var errUsage = errors.New("usage")
+
+type config struct {
+	time   time.Duration
+	rounds int
+	procs  string
+	out    string
+	from   string
+}
+
+func run(args []string, stdout, stderr io.Writer) error {
+	var c config
+	fs := flag.NewFlagSet("report", flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	fs.DurationVar(&c.time, "time", 20*time.Minute, "time to spend, about")
+	fs.IntVar(&c.rounds, "rounds", 5, "rounds, of which medians are taken; at least 5")
+	fs.StringVar(&c.procs, "cpu", "1,2,4", "values of GOMAXPROCS")
+	fs.StringVar(&c.out, "out", "", "directory for the results (default benchmarks/results/DATE-COMMIT)")
+	fs.StringVar(&c.from, "from", "", "directory of results to write summary and charts for again, running nothing")
+	if err := fs.Parse(args); err != nil {
+		return errUsage
+	}
+	if err := c.validate(fs.Args()); err != nil {
+		fmt.Fprintln(stderr, "report:", err)
+		return errUsage
+	}
+	if c.from == "" {
+		dir, err := measure(c, stdout)
+		if err != nil {
+			return err
+		}
+		c.from = dir
+	}
+	return write(c.from, stdout)
+}
+
+func (c config) validate(rest []string) error {
+	var errs []error
+	if len(rest) > 0 {
+		errs = append(errs, fmt.Errorf("unexpected argument %q", rest[0]))
+	}
+	if c.time <= 0 {
+		errs = append(errs, fmt.Errorf("-time is %v, must be positive", c.time))
+	}
+	if c.rounds < 5 {
+		errs = append(errs, fmt.Errorf("-rounds is %d, must be at least 5", c.rounds))
+	}
+	for _, p := range strings.Split(c.procs, ",") {
+		if n, err := strconv.Atoi(p); err != nil || n < 1 {
+			errs = append(errs, fmt.Errorf("-cpu is %q, must be positive numbers with commas in between", c.procs))
+			break
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Parts of a round. What a benchmark does on its own (memory, accuracy) takes
+// one iteration; the others take the time that is left for them.
+const (
+	timed  = "^Benchmark(Decision|HTTP)$"
+	single = "^Benchmark(Memory|Accuracy)$"
+	tails  = "^BenchmarkLatency$"
+)
+
+// measure runs the rounds and returns the directory with their output.
+func measure(c config, stdout io.Writer) (string, error) {
+	start := time.Now()
+	m, err := describe()
+	if err != nil {
+		return "", err
+	}
+	if c.out == "" {
+		c.out = filepath.Join("benchmarks", "results", start.Format(time.DateOnly)+"-"+m.Commit[:min(9, len(m.Commit))])
+	}
+	if err := os.MkdirAll(c.out, 0o755); err != nil {
+		return "", err
+	}
+	temp, err := os.MkdirTemp("", "report")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(temp)
+	binary := filepath.Join(temp, "peers.test")
+	build := exec.Command("go", "-C", filepath.Join("benchmarks", "peers"), "test", "-c", "-o", binary, ".")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building benchmarks/peers: %w\n%s", err, out)
+	}
+
+	// One pass with a single iteration each tells how many benchmarks there are
+	// and how long everything takes that is not timed.
+	fmt.Fprintln(stdout, "looking at what there is to run …")
+	bench := func(pattern, benchtime, procs string) ([]byte, error) {
+		cmd := exec.Command(binary, "-test.run", "^$", "-test.bench", pattern, "-test.benchtime", benchtime, "-test.cpu", procs, "-test.timeout", "0")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w\n%s", pattern, err, out)
+		}
+		return out, nil
+	}
+	cores := strconv.Itoa(runtime.NumCPU())
+	procs := len(strings.Split(c.procs, ","))
+	lines := 0
+	began := time.Now()
+	for pattern, runs := range map[string]int{timed: procs, tails: 1, single: 0} {
+		out, err := bench(pattern, "1x", "1")
+		if err != nil {
+			return "", err
+		}
+		lines += runs * len(parse(0, string(out)))
+	}
+	overhead := time.Since(began)
+	benchtime := perBenchmark(c.time-time.Since(start), overhead, c.rounds, lines)
+	m.Command = fmt.Sprintf("go run ./benchmarks/report -time %v -rounds %d -cpu %s", c.time, c.rounds, c.procs)
+	m.Benchtime = benchtime.String()
+	m.Rounds = c.rounds
+	if err := os.WriteFile(filepath.Join(c.out, "machine.txt"), []byte(m.String()), 0o644); err != nil {
+		return "", err
+	}
+	for round := 1; round <= c.rounds; round++ {
+		fmt.Fprintf(stdout, "round %d of %d, %d measurements of %v\n", round, c.rounds, lines, benchtime)
+		var raw []byte
+		for _, part := range [][3]string{{timed, benchtime.String(), c.procs}, {tails, benchtime.String(), cores}, {single, "1x", cores}} {
+			out, err := bench(part[0], part[1], part[2])
+			if err != nil {
+				return "", err
+			}
+			raw = append(raw, out...)
+		}
+		name := filepath.Join(c.out, fmt.Sprintf("round-%d.txt", round))
+		if err := os.WriteFile(name, raw, 0o644); err != nil {
+			return "", err
+		}
+	}
+	return c.out, nil
+}
+
+// shortest is the least time that one benchmark is given. With less, the ones
+// with a contended lock would be timed over a few turns of the scheduler only.
+const shortest = 50 * time.Millisecond
+
+// perBenchmark divides the time that is left. The testing package runs a
+// benchmark with growing iteration counts until one run is long enough, which
+// takes about as long again as that run.
+func perBenchmark(left, overhead time.Duration, rounds, lines int) time.Duration {
+	d := (left - time.Duration(rounds)*overhead) / time.Duration(2*rounds*max(lines, 1))
+	return max(d.Truncate(10*time.Millisecond), shortest)
+}
+
+// write makes the summary and the charts from the raw output in dir.
+func write(dir string, stdout io.Writer) error {
+	machine, err := os.ReadFile(filepath.Join(dir, "machine.txt"))
+	if err != nil {
+		return err
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "round-*.txt"))
+	if err != nil {
+		return err
+	}
+	if len(files) == 0 {
+		return fmt.Errorf("%s has no round-*.txt", dir)
+	}
+	var all results
+	for i, f := range files {
+		raw, err := os.ReadFile(f)
+		if err != nil {
+			return err
+		}
+		all = append(all, parse(i, string(raw))...)
+	}
+	m, err := parseMachine(string(machine))
+	if err != nil {
+		return err
+	}
+	for name, text := range render(m, all) {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			return err
+		}
+		fmt.Fprintln(stdout, "wrote", path)
+	}
+	return nil
+}
