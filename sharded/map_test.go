@@ -1,0 +1,617 @@
+package sharded
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+)
+
+// state stands for what an owner keeps for a key. Its address is the value in the maps under test.
+type state struct {
+	n    int
+	dead atomic.Bool
+}
+
+// hashes are the real hash and four bad ones, which the map must bear: it gets slow, and not wrong.
+var hashes = map[string]func(hash uint64) uint64{
+	"real":        func(hash uint64) uint64 { return hash },
+	"one shard":   func(hash uint64) uint64 { return hash & (1<<32 - 1) },
+	"one bucket":  func(hash uint64) uint64 { return hash &^ (1<<48 - 1) },
+	"zero":        func(uint64) uint64 { return 0 },
+	"largest":     func(uint64) uint64 { return math.MaxUint64 },
+	"two buckets": func(hash uint64) uint64 { return hash & (1 << 7) },
+}
+
+// testMap is a map of ints to states whose hashes go through one of the functions above.
+type testMap struct {
+	*Map[int, *state]
+	bad func(uint64) uint64
+}
+
+func (m testMap) load(key int) (*state, bool) { return m.Load(m.bad(m.Hash(key)), key) }
+
+func (m testMap) insert(key int) (*state, bool) {
+	return m.LoadOrCompute(m.bad(m.Hash(key)), key, func() *state { return &state{n: key} })
+}
+
+func (m testMap) remove(key int, old *state) bool {
+	return m.CompareAndDelete(m.bad(m.Hash(key)), key, old)
+}
+
+// all returns the contents of the map, and checks that every key is visited once, in the right shard and with its hash.
+func (m testMap) all(t *testing.T) map[int]*state {
+	contents := make(map[int]*state)
+	for shard := range m.Shards() {
+		m.RangeShard(shard, func(hash uint64, key int, value *state) bool {
+			require.Equal(t, m.bad(m.Hash(key)), hash)
+			require.Equal(t, m.ShardOf(hash), shard)
+			require.NotContains(t, contents, key, "visited twice")
+			contents[key] = value
+			return true
+		})
+	}
+	return contents
+}
+
+// eachHash runs f on an empty map with every hash.
+func eachHash(t *testing.T, maxKeys int, f func(t *testing.T, m testMap)) {
+	for _, name := range slices.Sorted(maps.Keys(hashes)) {
+		t.Run(name, func(t *testing.T) { f(t, testMap{NewMap[int, *state](maxKeys), hashes[name]}) })
+	}
+}
+
+func TestNewMap_Shards(t *testing.T) {
+	for _, c := range []struct{ maxKeys, shards int }{
+		{math.MinInt, 1}, {-1, 1}, {0, 1}, {1, 1}, {256, 1}, {511, 1}, {512, 2}, {4096, 16}, {65536, 16}, {65537, 32},
+		{1_000_000, 256}, {1 << 20, 256}, {1<<20 + 1, 512}, {1 << 24, 4096}, {math.MaxInt32, 4096}, {math.MaxInt, 4096},
+	} {
+		require.Equal(t, c.shards, shardsFor(c.maxKeys), "maxKeys %d", c.maxKeys)
+	}
+	for maxKeys := 1; maxKeys < 1<<24; maxKeys += 1 + maxKeys/7 {
+		shards := shardsFor(maxKeys)
+		require.Zero(t, shards&(shards-1), "maxKeys %d", maxKeys)
+		require.LessOrEqual(t, maxKeys, shards*maxShardKeys)
+	}
+	for _, maxKeys := range []int{1, 1000, 100_000} {
+		require.Equal(t, shardsFor(maxKeys), NewMap[string, *state](maxKeys).Shards())
+	}
+}
+
+func TestMap_ShardOf(t *testing.T) {
+	m := NewMap[int, *state](1 << 20)
+	require.Equal(t, 0, m.ShardOf(0))
+	require.Equal(t, 0, m.ShardOf(1<<56-1))
+	require.Equal(t, 1, m.ShardOf(1<<56))
+	require.Equal(t, 255, m.ShardOf(math.MaxUint64))
+	one := NewMap[int, *state](1)
+	require.Equal(t, 0, one.ShardOf(math.MaxUint64))
+
+	const perShard = 1000 // the standard deviation is 32
+	counts := make([]int, m.Shards())
+	for key := range perShard * m.Shards() {
+		counts[m.ShardOf(m.Hash(key))]++
+	}
+	require.Greater(t, slices.Min(counts), perShard/2)
+	require.Less(t, slices.Max(counts), perShard*2)
+}
+
+func TestMap_Hash(t *testing.T) {
+	type name string
+	m := NewMap[string, *state](1)
+	key := "203.0.113.195"
+	require.Equal(t, m.Hash(key), m.Hash(string([]byte(key))))
+	require.NotEqual(t, m.Hash(key), m.Hash(key+" "))
+	require.NotEqual(t, m.Hash(key), NewMap[string, *state](1).Hash(key), "two maps have the same seed")
+	n := NewMap[name, *state](1)
+	require.Equal(t, n.Hash("x"), n.Hash(name([]byte("x"))))
+	f := NewMap[float64, *state](1)
+	require.Equal(t, f.Hash(0), f.Hash(math.Copysign(0, -1)), "keys that are == have one hash")
+	type pair struct {
+		a string
+		b int
+	}
+	p := NewMap[pair, *state](1)
+	require.Equal(t, p.Hash(pair{key, 1}), p.Hash(pair{string([]byte(key)), 1}))
+	require.NotEqual(t, p.Hash(pair{key, 1}), p.Hash(pair{key, 2}))
+}
+
+func TestMap_InsertLoadDelete(t *testing.T) {
+	eachHash(t, 5000, func(t *testing.T, m testMap) {
+		v, ok := m.load(1)
+		require.False(t, ok)
+		require.Nil(t, v)
+		require.False(t, m.remove(1, nil), "there is nothing to delete")
+		require.Zero(t, m.Len())
+
+		first, loaded := m.insert(1)
+		require.False(t, loaded)
+		require.Equal(t, 1, first.n)
+		again, loaded := m.insert(1)
+		require.True(t, loaded)
+		require.Same(t, first, again)
+		v, ok = m.load(1)
+		require.True(t, ok)
+		require.Same(t, first, v)
+		_, ok = m.load(2)
+		require.False(t, ok)
+		require.Equal(t, 1, m.Len())
+
+		require.False(t, m.remove(1, &state{n: 1}), "the value is another")
+		require.False(t, m.remove(2, first), "the key is another")
+		require.Equal(t, map[int]*state{1: first}, m.all(t))
+		require.True(t, m.remove(1, first))
+		require.False(t, m.remove(1, first))
+		require.Zero(t, m.Len())
+		require.Empty(t, m.all(t))
+
+		second, loaded := m.insert(1)
+		require.False(t, loaded)
+		require.NotSame(t, first, second)
+		require.False(t, m.remove(1, first), "a new value was deleted in place of an old one")
+	})
+}
+
+// run applies the operations in ops, two bytes each, to m and to a plain map, and compares what they return.
+func run(t *testing.T, m testMap, ops []byte) {
+	model := make(map[int]*state)
+	retired := make(map[int]*state) // the last value deleted
+	for ; len(ops) >= 2; ops = ops[2:] {
+		key := int(ops[1])
+		want, wantOK := model[key]
+		switch ops[0] % 5 {
+		case 0, 1:
+			v, loaded := m.insert(key)
+			require.Equal(t, wantOK, loaded)
+			if loaded {
+				require.Same(t, want, v)
+			}
+			model[key] = v
+		case 2:
+			v, ok := m.load(key)
+			require.Equal(t, wantOK, ok)
+			require.Same(t, want, v)
+		case 3:
+			require.Equal(t, wantOK, m.remove(key, want))
+			if wantOK {
+				retired[key] = want
+			}
+			delete(model, key)
+		case 4:
+			if old := retired[key]; old != nil {
+				require.False(t, m.remove(key, old))
+			}
+		}
+	}
+	require.Equal(t, len(model), m.Len())
+	require.Equal(t, model, m.all(t))
+}
+
+func FuzzMap(f *testing.F) {
+	f.Add([]byte{0, 1, 2, 1, 3, 1, 2, 1, 0, 1, 4, 1})
+	f.Fuzz(func(t *testing.T, ops []byte) {
+		for _, bad := range hashes {
+			run(t, testMap{NewMap[int, *state](1000), bad}, ops)
+		}
+	})
+}
+
+func TestMap_AgainstPlainMap(t *testing.T) {
+	seed := rand.Uint64()
+	t.Log("seed", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	ops := make([]byte, 20_000)
+	for i := range ops {
+		ops[i] = byte(rng.Uint32())
+	}
+	eachHash(t, 1000, func(t *testing.T, m testMap) { run(t, m, ops) })
+}
+
+func TestMap_RangeShard(t *testing.T) {
+	eachHash(t, 1000, func(t *testing.T, m testMap) {
+		for key := range 500 {
+			m.insert(key)
+		}
+		require.Len(t, m.all(t), 500)
+
+		shard := m.ShardOf(m.bad(m.Hash(0)))
+		visited := 0
+		m.RangeShard(shard, func(uint64, int, *state) bool {
+			visited++
+			return visited < 3
+		})
+		require.Equal(t, 3, visited, "goes on after f returned false")
+
+		// Sweep, and use the map in other ways meanwhile.
+		for shard := range m.Shards() {
+			m.RangeShard(shard, func(hash uint64, key int, value *state) bool {
+				if key%2 == 0 {
+					require.True(t, m.CompareAndDelete(hash, key, value))
+				} else if key < 500 {
+					m.insert(key + 1000)
+				}
+				return true
+			})
+		}
+		require.Equal(t, 500, m.Len())
+		for key := range m.all(t) {
+			require.Equal(t, 1, key%2)
+		}
+	})
+	require.Panics(t, func() { NewMap[int, *state](1).RangeShard(1, nil) })
+}
+
+// TestMap_RangeShardWhileGrowing: keys that are in the map all the while are visited, once, whatever else is inserted and
+// deleted.
+func TestMap_RangeShardWhileGrowing(t *testing.T) {
+	eachHash(t, 1, func(t *testing.T, m testMap) {
+		const stay = 500
+		for key := range stay {
+			m.insert(key)
+		}
+		others := 20_000
+		if m.bad(0xff80) != 0xff80 || raceEnabled {
+			others = 1000 // in a bucket or two each key makes the others slow
+		}
+		var wg sync.WaitGroup
+		stop := make(chan struct{})
+		wg.Go(func() {
+			defer close(stop)
+			for key := range others {
+				m.insert(stay + key)
+				if key%2 == 0 {
+					v, _ := m.load(stay + key)
+					m.remove(stay+key, v)
+				}
+			}
+		})
+		for open := true; open; {
+			select {
+			case <-stop:
+				open = false // and once more
+			default:
+			}
+			var visits [stay]int
+			for shard := range m.Shards() {
+				m.RangeShard(shard, func(_ uint64, key int, _ *state) bool {
+					if key < stay {
+						visits[key]++
+					}
+					return true
+				})
+			}
+			for key, n := range visits {
+				require.Equal(t, 1, n, "visits of key %d", key)
+			}
+		}
+		wg.Wait()
+		require.Equal(t, stay+others/2, m.Len())
+	})
+}
+
+// TestMap_OneValue releases goroutines on a fresh key by one barrier: one create is called, and all get its value.
+func TestMap_OneValue(t *testing.T) {
+	eachHash(t, 1000, func(t *testing.T, m testMap) {
+		rounds, callers := 300, 16
+		if raceEnabled {
+			rounds = 50
+		}
+		for key := range rounds {
+			var creates, inserted atomic.Int64
+			got := make([]*state, callers)
+			barrier := make(chan struct{})
+			var wg sync.WaitGroup
+			for i := range callers {
+				wg.Go(func() {
+					<-barrier
+					v, loaded := m.LoadOrCompute(m.bad(m.Hash(key)), key, func() *state {
+						creates.Add(1)
+						return new(state)
+					})
+					if !loaded {
+						inserted.Add(1)
+					}
+					got[i] = v
+				})
+			}
+			close(barrier)
+			wg.Wait()
+			require.Equal(t, int64(1), creates.Load())
+			require.Equal(t, int64(1), inserted.Load())
+			for _, v := range got {
+				require.Same(t, got[0], v)
+			}
+
+			var deleted atomic.Int64
+			for range callers {
+				wg.Go(func() {
+					if m.remove(key, got[0]) {
+						deleted.Add(1)
+					}
+				})
+			}
+			wg.Wait()
+			require.Equal(t, int64(1), deleted.Load())
+			require.Zero(t, m.Len())
+		}
+	})
+}
+
+// TestMap_Conservation inserts and deletes the same few keys from several goroutines, at several GOMAXPROCS, and counts:
+// every value is deleted once at most, none is found after its delete has returned, and what was inserted is what was
+// deleted and what is left.
+func TestMap_Conservation(t *testing.T) {
+	rounds := 50_000
+	if raceEnabled {
+		rounds = 1500
+	}
+	for _, procs := range []int{1, 2, 4} {
+		t.Run(fmt.Sprintf("procs=%d", procs), func(t *testing.T) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
+			eachHash(t, 1000, func(t *testing.T, m testMap) {
+				const keys = 20
+				var inserted, deleted atomic.Int64
+				var wg sync.WaitGroup
+				for g := range 4 {
+					rng := rand.New(rand.NewPCG(uint64(g), uint64(procs)))
+					wg.Go(func() {
+						var known [keys]*state
+						for range rounds {
+							key := rng.IntN(keys)
+							old := known[key]
+							wasDead := old != nil && old.dead.Load()
+							switch rng.IntN(3) {
+							case 0:
+								v, loaded := m.insert(key)
+								if !loaded {
+									inserted.Add(1)
+								}
+								if v.n != key {
+									t.Errorf("key %d has the value of %d", key, v.n)
+								}
+								if wasDead && v == old {
+									t.Errorf("key %d: got a value after its delete", key)
+								}
+								known[key] = v
+							case 1:
+								if old != nil && m.remove(key, old) {
+									deleted.Add(1)
+									if !old.dead.CompareAndSwap(false, true) {
+										t.Errorf("key %d: a value was deleted twice", key)
+									}
+								}
+							case 2:
+								v, ok := m.load(key)
+								if ok != (v != nil) || ok && v.n != key || wasDead && v == old {
+									t.Errorf("key %d: found %v, %v", key, v, ok)
+								}
+								if ok {
+									known[key] = v
+								}
+							}
+						}
+					})
+				}
+				wg.Wait()
+				require.Positive(t, deleted.Load())
+				require.Equal(t, inserted.Load()-deleted.Load(), int64(m.Len()))
+				left := m.all(t)
+				require.Len(t, left, m.Len())
+				for key, v := range left {
+					require.False(t, v.dead.Load(), "key %d is left with a value that was deleted", key)
+				}
+			})
+		})
+	}
+}
+
+// TestMap_LoadNeverWaits looks keys up while their bucket is locked.
+func TestMap_LoadNeverWaits(t *testing.T) {
+	m := testMap{NewMap[int, *state](1), hashes["zero"]}
+	first, _ := m.insert(1)
+	locked, release := make(chan struct{}), make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		m.LoadOrCompute(0, 2, func() *state {
+			close(locked)
+			<-release
+			return &state{n: 2}
+		})
+	})
+	<-locked
+	v, ok := m.load(1)
+	require.True(t, ok)
+	require.Same(t, first, v)
+	_, ok = m.load(2)
+	require.False(t, ok)
+	v, loaded := m.insert(1)
+	require.True(t, loaded)
+	require.Same(t, first, v)
+	require.False(t, m.remove(1, new(state)))
+	require.False(t, m.remove(2, first))
+	close(release)
+	wg.Wait()
+	v, ok = m.load(2)
+	require.True(t, ok)
+	require.Equal(t, 2, v.n)
+}
+
+// keyOf returns the key in m that is == key, as the map stores it.
+func keyOf[K comparable](t *testing.T, m *Map[K, *state], key K) K {
+	var stored []K
+	hash := m.Hash(key)
+	m.RangeShard(m.ShardOf(hash), func(_ uint64, k K, _ *state) bool {
+		if k == key {
+			stored = append(stored, k)
+		}
+		return true
+	})
+	require.Len(t, stored, 1)
+	return stored[0]
+}
+
+func testOwnStrings[K ~string](t *testing.T) {
+	m := NewMap[K, *state](100)
+	request := []byte("GET /login HTTP/1.1")
+	path := K(unsafe.String(&request[4], 6))
+	m.LoadOrCompute(m.Hash(path), path, func() *state { return new(state) })
+	copy(request, "xxxxxxxxxxxxxxxxxxxxxxx") // the buffer is used again
+
+	stored := keyOf(t, m, "/login")
+	require.Equal(t, K("/login"), stored)
+	v, ok := m.Load(m.Hash("/login"), "/login")
+	require.True(t, ok)
+
+	// A delete that comes late and has to put back what it finds does not bring the caller's bytes in.
+	again := []byte("/login")
+	path = K(unsafe.String(&again[0], len(again)))
+	require.False(t, m.compareAndDelete(m.Hash(path), path, new(state)))
+	copy(again, "xxxxxx")
+	kept, ok := m.Load(m.Hash("/login"), "/login")
+	require.True(t, ok)
+	require.Same(t, v, kept)
+	require.Equal(t, 1, m.Len())
+	require.NotSame(t, &again[0], unsafe.StringData(string(keyOf(t, m, "/login"))))
+}
+
+func TestMap_OwnStrings(t *testing.T) {
+	type path string
+	t.Run("string", testOwnStrings[string])
+	t.Run("named", testOwnStrings[path])
+	empty := NewMap[string, *state](1)
+	_, loaded := empty.LoadOrCompute(empty.Hash(""), "", func() *state { return new(state) })
+	require.False(t, loaded)
+	_, ok := empty.Load(empty.Hash(""), "")
+	require.True(t, ok)
+}
+
+// TestMap_CompareAndDeleteLate: the value changes between the look and the delete, seen from inside.
+func TestMap_CompareAndDeleteLate(t *testing.T) {
+	eachHash(t, 1000, func(t *testing.T, m testMap) {
+		hash := m.bad(m.Hash(1))
+		require.False(t, m.compareAndDelete(hash, 1, new(state)), "deleted meanwhile")
+		require.Zero(t, m.Len(), "the delete has inserted the key")
+		v, _ := m.insert(1)
+		require.False(t, m.compareAndDelete(hash, 1, new(state)), "replaced meanwhile")
+		require.Equal(t, map[int]*state{1: v}, m.all(t))
+		require.Equal(t, 1, m.Len())
+		require.True(t, m.compareAndDelete(hash, 1, v))
+		require.Zero(t, m.Len())
+	})
+}
+
+func testAllocs[K comparable](t *testing.T, key, absent K) {
+	m := NewMap[K, *state](100)
+	v := new(state)
+	create := func() *state { return v }
+	other := new(state)
+	m.LoadOrCompute(m.Hash(key), key, create)
+	for what, f := range map[string]func(){
+		"Hash":                   func() { m.Hash(key) },
+		"Load":                   func() { m.Load(m.Hash(key), key) },
+		"Load absent":            func() { m.Load(m.Hash(absent), absent) },
+		"LoadOrCompute loaded":   func() { m.LoadOrCompute(m.Hash(key), key, func() *state { return v }) },
+		"CompareAndDelete other": func() { m.CompareAndDelete(m.Hash(key), key, other) },
+		"CompareAndDelete none":  func() { m.CompareAndDelete(m.Hash(absent), absent, v) },
+		"Len":                    func() { m.Len() },
+	} {
+		require.Zero(t, testing.AllocsPerRun(100, f), "%T: %s", key, what)
+	}
+	got, ok := m.Load(m.Hash(key), key)
+	require.True(t, ok)
+	require.Same(t, v, got)
+	_, ok = m.Load(m.Hash(absent), absent)
+	require.False(t, ok)
+}
+
+func TestMap_Allocs(t *testing.T) {
+	type name string
+	type pair struct {
+		tenant int
+		path   string
+	}
+	type wide struct{ a, b, c, d, e, f, g, h uint64 }
+	testAllocs(t, "203.0.113.195 /login", "203.0.113.196 /login")
+	testAllocs(t, name("203.0.113.195 /login"), "x")
+	testAllocs(t, 1, 2)
+	testAllocs(t, uint8(1), 2)
+	testAllocs(t, 1.5, 2.5)
+	testAllocs(t, pair{1, "/login"}, pair{2, "/login"})
+	testAllocs(t, wide{h: 1}, wide{h: 2})
+	testAllocs(t, [3]string{"a", "b", "c"}, [3]string{"a", "b", "d"})
+	testAllocs(t, netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::2"))
+	testAllocs(t, new(int), new(int))
+}
+
+func TestMap_Sizes(t *testing.T) {
+	if unsafe.Sizeof(uintptr(0)) == 8 {
+		// An entry of a string and a pointer fills a size class of the allocator.
+		require.Equal(t, uintptr(24), unsafe.Sizeof(hashedKey[string]{}))
+		require.Equal(t, uintptr(16), unsafe.Sizeof(hashedKey[int]{}))
+
+		// Shards are apart, so that a resize of one does not slow down lookups in its neighbours: their headers are of the
+		// 128-byte size class.
+		m := NewMap[string, *state](1 << 20)
+		at := make([]uintptr, m.Shards())
+		for i, shard := range m.shards {
+			at[i] = uintptr(unsafe.Pointer(shard))
+			require.Zero(t, at[i]%128)
+		}
+		slices.Sort(at)
+		require.Len(t, slices.Compact(at), m.Shards())
+	}
+	require.LessOrEqual(t, unsafe.Sizeof(Map[string, *state]{}), uintptr(64))
+}
+
+// TestMap_SmallMemory: what an empty map takes, by size.
+func TestMap_SmallMemory(t *testing.T) {
+	for _, c := range []struct{ maxKeys, bytes int }{{1, 3200}, {100, 3200}, {1000, 12 << 10}, {1 << 20, 800 << 10}} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		const n = 10
+		for range n {
+			runtime.KeepAlive(NewMap[string, *state](c.maxKeys))
+		}
+		runtime.ReadMemStats(&after)
+		require.Less(t, (after.TotalAlloc-before.TotalAlloc)/n, uint64(c.bytes), "maxKeys %d", c.maxKeys)
+	}
+}
+
+// bytesPerKey returns what a map for n string keys takes for each, the bytes of the keys themselves not counted.
+func bytesPerKey(n int) float64 {
+	heap := func() uint64 {
+		var s runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&s)
+		return s.HeapAlloc
+	}
+	const keyBytes = 24 // the size class of the 20 bytes of a key
+	v := new(state)
+	before := heap()
+	m := NewMap[string, *state](n)
+	for i := range n {
+		key := fmt.Sprintf("203.0.113.1 %08d", i)
+		m.LoadOrCompute(m.Hash(key), key, func() *state { return v })
+	}
+	after := heap()
+	if m.Len() != n {
+		panic("keys are missing")
+	}
+	runtime.KeepAlive(m)
+	return float64(after-before)/float64(n) - keyBytes
+}
+
+// TestMap_Memory measures the map where its tables are full, and where they have just grown.
+func TestMap_Memory(t *testing.T) {
+	require.Less(t, bytesPerKey(115_000), 60.0)
+	require.Less(t, bytesPerKey(130_000), 70.0)
+}
