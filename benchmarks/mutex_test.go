@@ -92,7 +92,7 @@ func TestMutex_NeverOver(t *testing.T) {
 			var wg sync.WaitGroup
 			for range 8 {
 				wg.Go(func() {
-					for range limit / 4 {
+					for range limit {
 						if allow() {
 							admitted.Add(1)
 						}
