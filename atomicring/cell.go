@@ -48,7 +48,7 @@ type Cell struct {
 // before it is shared, at no less than the floor that was raised before the
 // other one was retired.
 func (c *Cell) Open(now, decay, count uint64) {
-	c.word.Store(cellDeadline(now, decay)<<cellShift | min(count, cellMask))
+	c.word.Store(CellDeadline(now, decay)<<cellShift | min(count, cellMask))
 }
 
 // Admit counts cost units in the window open at now, or in a new one of decay
@@ -79,7 +79,7 @@ func (c *Cell) admit(now, decay, cost, limit uint64, extend bool) CellAdmission 
 		}
 		a.Count += cost
 		if a.Count == cost || extend { // the first hit, or one that may move the deadline
-			a.Deadline = max(w>>cellShift, cellDeadline(now, decay))
+			a.Deadline = max(w>>cellShift, CellDeadline(now, decay))
 		}
 		yield()
 		// If it fails, an admission, a refund or a retirement succeeded.
@@ -153,7 +153,7 @@ func cellLive(w, now uint64) bool {
 
 // cellDeadline returns the end of a window of decay ticks, at least one, that
 // begins at now.
-func cellDeadline(now, decay uint64) uint64 {
+func CellDeadline(now, decay uint64) uint64 {
 	now = min(now, CellForever-1)
 	return now + min(max(decay, 1), CellForever-now)
 }

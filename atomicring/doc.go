@@ -31,12 +31,12 @@
 // Slots hold closed sub-windows. The open sub-window has no word of its own: its
 // count is the total less the closed counts that are still in the window.
 //
-//	 epoch:      2     3     4     5            N = 4, now in epoch 5
-//	          +-----+-----+-----+. . . +
-//	 slots:   |  1  |  4  |  0  : (2)  :        head = (5, total 7)
-//	          +-----+-----+-----+. . . +
-//	           slot 2  3     0     1            open count = 7 - 1 - 4 - 0 = 2
-//	 ---------------------------------------> time
+//	epoch:      2     3     4     5            N = 4, now in epoch 5
+//	         +-----+-----+-----+. . . +
+//	slots:   |  1  |  4  |  0  : (2)  :        head = (5, total 7)
+//	         +-----+-----+-----+. . . +
+//	          slot 2  3     0     1            open count = 7 - 1 - 4 - 0 = 2
+//	---------------------------------------> time
 //
 // # Algorithm
 //

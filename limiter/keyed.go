@@ -1,0 +1,270 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/ringfence-go/ringfence/atomicring"
+)
+
+// KeyedConfig says what a [Keyed] allows. Only Window has no default.
+type KeyedConfig struct {
+	Config
+	// MaxKeys is the largest number of keys in use at a time; 0 means
+	// [DefaultMaxKeys]. It bounds memory: see [Keyed] for what a key takes.
+	MaxKeys int
+	// OnFull says what becomes of a new key when MaxKeys are in use.
+	OnFull OnFull
+	// SweepEvery is the time between two passes over all keys that remove the
+	// idle ones, at least a millisecond, by the timers of the clock; 0 means the
+	// window, at least a second and at most a minute. [NoSweep] leaves it to
+	// calls of Sweep.
+	SweepEvery time.Duration
+}
+
+// A Keyed enforces a limit for each key, as a [Limiter] does for one. A key
+// exists while anything is counted for it; one that is idle for a window is
+// removed by a later sweep.
+//
+// Keys of type string are cloned when they are stored. Keys that are not equal
+// to themselves (NaN), and interface types as keys, are not supported.
+//
+// A Keyed is made by [NewKeyed] and must not be copied. All methods may be
+// called at once from any number of goroutines. A decision on a key that exists
+// takes no lock and allocates nothing; a new key takes its shard's lock and
+// allocates its state. A key takes about 170 bytes with ten slots and strings
+// for keys, and the bytes of the string.
+//
+// Keys are never evicted to make room. A new key that finds MaxKeys in use is
+// treated as OnFull says. Keys that share an overflow state are held to the
+// limit together, so that they are denied more than they had to be, and
+// Remaining and RetryAfter speak of what they share.
+type Keyed[K comparable] struct {
+	policy
+	table *table[K, atomicring.Ring]
+	janitor
+}
+
+// NewKeyed returns a limiter for config, or an error that matches [ErrConfig]
+// and names every field that is wrong.
+func NewKeyed[K comparable](config KeyedConfig) (*Keyed[K], error) {
+	k := &Keyed[K]{}
+	err := k.policy.init(config.Config)
+	maxKeys, sweepEvery, faults := checkKeys(config.MaxKeys, config.OnFull, config.SweepEvery, config.Window)
+	if err = errors.Join(err, configError(faults)); err != nil {
+		return nil, err
+	}
+	layout := &k.layout
+	k.table = newTable[K](maxKeys, config.OnFull, kind[atomicring.Ring]{
+		create: func(epoch, cost, _ uint64) *atomicring.Ring {
+			r := layout.NewRing()
+			r.Open(layout, epoch, cost)
+			return r
+		},
+		retire: func(r *atomicring.Ring, epoch uint64) (uint64, bool) { return r.Retire(layout, epoch) },
+		rest:   max(1, uint64(roomRest/k.tick)),
+	})
+	if sweepEvery != NoSweep {
+		sweepLater(timersOf(k.clock), sweepEvery, k, func(k *Keyed[K]) *janitor { return &k.janitor }, (*Keyed[K]).Sweep)
+	}
+	return k, nil
+}
+
+// Allow is AllowN(key, 1).
+func (k *Keyed[K]) Allow(key K) bool { return k.AllowN(key, 1) }
+
+// AllowN takes n units of key's limit if that many are left, and reports
+// whether it did; see [Limiter.AllowN].
+func (k *Keyed[K]) AllowN(key K, n uint64) bool {
+	limit := k.limit.Load()
+	switch {
+	case limit == Unlimited:
+		return true
+	case n == 0:
+		return k.peek(key, 0, limit).Allowed
+	case n <= limit:
+		if _, a, _ := k.admit(key, n, limit, k.epoch(k.now())); a.Verdict == atomicring.Admitted {
+			return true
+		}
+	}
+	k.noteDenied()
+	return false
+}
+
+// Attempt is AllowN with details.
+func (k *Keyed[K]) Attempt(key K, n uint64) Decision {
+	return k.AttemptLimit(key, n, k.limit.Load())
+}
+
+// AttemptLimit is Attempt with a limit for this call alone, for keys that have
+// different ones: what was counted for the key under other limits counts. A
+// limit above what Config allows acts as the largest that it does, except
+// [Unlimited].
+func (k *Keyed[K]) AttemptLimit(key K, n, limit uint64) Decision {
+	d, _ := k.attempt(key, n, limit)
+	if !d.Allowed {
+		k.noteDenied()
+	}
+	return d
+}
+
+// Peek returns what Attempt would answer, takes nothing and creates no key.
+func (k *Keyed[K]) Peek(key K, n uint64) Decision { return k.peek(key, n, k.limit.Load()) }
+
+// Wait is WaitN(ctx, key, 1).
+func (k *Keyed[K]) Wait(ctx context.Context, key K) error { return k.WaitN(ctx, key, 1) }
+
+// WaitN is [Limiter.WaitN] for a key. It returns [ErrFull] at once where
+// Attempt answers [ReasonFull].
+func (k *Keyed[K]) WaitN(ctx context.Context, key K, n uint64) error {
+	return wait(ctx, &k.sleepers, func() Decision {
+		d, _ := k.attempt(key, n, k.limit.Load())
+		return d
+	})
+}
+
+// Len returns the number of keys that have a state of their own.
+func (k *Keyed[K]) Len() int { return int(k.table.count.Load()) }
+
+// Forget drops what is counted for key, which may then take its whole limit at
+// once: an administrator's reset. It does not touch what a key has used of an
+// overflow state. Waiting calls are woken to look again.
+func (k *Keyed[K]) Forget(key K) {
+	hash := k.table.keys.Hash(key)
+	if r, ok := k.table.keys.Load(hash, key); ok {
+		units, ok := r.Discard(&k.layout)
+		if ok {
+			k.table.shard(hash).admitted.Add(units)
+		}
+		k.table.drop(hash, key, r)
+		k.wake()
+	}
+}
+
+// Sweep removes the keys in which nothing is counted any more, one shard after
+// the other. No decision waits for it.
+func (k *Keyed[K]) Sweep() { k.table.sweep(k.epoch(k.now())) }
+
+// Stats returns what the limiter has counted.
+func (k *Keyed[K]) Stats() Stats {
+	var s Stats
+	k.policy.stats(&s)
+	k.table.stats(&s)
+	return s
+}
+
+// Close ends sweeping, waits for a sweep that is under way and wakes all who
+// wait, as [Limiter.Close] does. Decisions go on, unswept. A Keyed that is
+// dropped without Close is collected, and its sweeping ends. Close may be
+// called more than once, and returns nil.
+func (k *Keyed[K]) Close() error {
+	k.janitor.close()
+	k.sleepers.close()
+	return nil
+}
+
+// admit decides on n units, 1 to limit, at epoch. The ring is nil where the key
+// has none: then full reports whether that is why it was denied.
+func (k *Keyed[K]) admit(key K, n, limit, epoch uint64) (r *atomicring.Ring, a atomicring.Admission, full bool) {
+	hash := k.table.keys.Hash(key)
+	r, ok := k.table.keys.Load(hash, key)
+	if ok {
+		a = r.Admit(&k.layout, epoch, n, limit)
+		if a.Verdict != atomicring.Retired {
+			if a.Epoch != epoch || a.Closed > 0 {
+				k.note(hash, a, epoch)
+			}
+			return r, a, false
+		}
+		k.table.drop(hash, key, r)
+	}
+	return k.admitAbsent(hash, key, n, limit, epoch)
+}
+
+// admitAbsent is admit for a key whose ring was seen absent or retired.
+func (k *Keyed[K]) admitAbsent(hash uint64, key K, n, limit, epoch uint64) (*atomicring.Ring, atomicring.Admission, bool) {
+	for {
+		r, p, from := k.table.settle(hash, key, epoch, n, 0)
+		switch p {
+		case born, sharing:
+			return r, atomicring.Admission{Verdict: atomicring.Admitted, Epoch: from, Total: n}, false
+		case admitted:
+			return nil, atomicring.Admission{Verdict: atomicring.Admitted, Epoch: from, Total: n}, false
+		case denied:
+			return nil, atomicring.Admission{Verdict: atomicring.Denied, Epoch: from}, true
+		}
+		a := r.Admit(&k.layout, from, n, limit)
+		if a.Verdict != atomicring.Retired {
+			k.note(hash, a, epoch)
+			return r, a, false
+		}
+		if p == own {
+			k.table.drop(hash, key, r)
+		}
+	}
+}
+
+func (k *Keyed[K]) note(hash uint64, a atomicring.Admission, epoch uint64) {
+	if a.Epoch > epoch {
+		k.noteLate(a.Epoch, epoch)
+	}
+	if a.Closed > 0 {
+		k.table.shard(hash).admitted.Add(a.Closed)
+	}
+}
+
+func (k *Keyed[K]) attempt(key K, n, limit uint64) (Decision, receipt) {
+	if limit >= Unlimited {
+		return unlimited, receipt{}
+	}
+	limit = min(limit, k.layout.Capacity())
+	if n == 0 || n > limit {
+		return k.peek(key, n, limit), receipt{}
+	}
+	now := k.now()
+	epoch := k.epoch(now)
+	r, a, full := k.admit(key, n, limit, epoch)
+	if full {
+		return k.full(limit), receipt{}
+	}
+	return k.decision(r, a, n, limit, epoch, now), receipt{r, a.Epoch, n}
+}
+
+func (k *Keyed[K]) peek(key K, n, limit uint64) Decision {
+	if limit >= Unlimited {
+		return unlimited
+	}
+	limit = min(limit, k.layout.Capacity())
+	now := k.now()
+	epoch := k.epoch(now)
+	hash := k.table.keys.Hash(key)
+	r, ok := k.table.keys.Load(hash, key)
+	for {
+		p := own
+		if !ok {
+			r, p = k.table.peek(hash, key)
+		}
+		if p == denied && n > 0 && n <= limit {
+			return k.full(limit)
+		}
+		a := atomicring.Admission{Verdict: atomicring.Admitted, Epoch: epoch}
+		if r != nil {
+			a = r.Peek(&k.layout, epoch, n, limit)
+		} else if n > limit {
+			a.Verdict = atomicring.Denied
+		}
+		if a.Verdict != atomicring.Retired {
+			return k.decision(r, a, n, limit, epoch, now)
+		}
+		if p == own {
+			k.table.drop(hash, key, r)
+		}
+		ok = false
+	}
+}
+
+// full is the decision on a new key for which there is no room.
+func (k *Keyed[K]) full(limit uint64) Decision {
+	return Decision{Reason: ReasonFull, Limit: limit, RetryAfter: k.tick}
+}

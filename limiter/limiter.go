@@ -1,0 +1,151 @@
+package limiter
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/ringfence-go/ringfence/atomicring"
+)
+
+// A Limiter enforces one limit over a rolling window: no interval as long as
+// the window, wherever it starts, holds more units than the limit.
+//
+// Allow, Attempt and Wait differ in what they do when nothing is left: Allow
+// says no, Attempt says no and when to come back, Wait comes back by itself.
+//
+// A Limiter is made by [New] and must not be copied. All methods may be called
+// at once from any number of goroutines. A decision takes no lock, allocates
+// nothing and reads the clock once. It is exact, apart from the moment at which
+// a unit expires: up to a tick late, see [Config].
+type Limiter struct {
+	policy
+	ring     *atomicring.Ring
+	admitted atomic.Uint64 // written when a sub-window closes
+}
+
+// New returns a limiter for config, or an error that matches [ErrConfig] and
+// names every field that is wrong.
+func New(config Config) (*Limiter, error) {
+	l := &Limiter{}
+	if err := l.policy.init(config); err != nil {
+		return nil, err
+	}
+	l.ring = l.layout.NewRing()
+	return l, nil
+}
+
+// Allow is AllowN(1).
+func (l *Limiter) Allow() bool { return l.AllowN(1) }
+
+// AllowN takes n units if that many are left, and reports whether it did. A
+// denied request takes nothing and delays nobody. A cost of 0 takes nothing and
+// is allowed unless a lowered limit is exceeded; a cost above the limit is never
+// allowed.
+func (l *Limiter) AllowN(n uint64) bool {
+	limit := l.limit.Load()
+	if limit == Unlimited {
+		return true
+	}
+	if n > limit {
+		l.noteDenied()
+		return false
+	}
+	a := l.admit(n, limit, l.epoch(l.now()))
+	if a.Verdict != atomicring.Admitted {
+		l.noteDenied()
+		return false
+	}
+	return true
+}
+
+// Attempt is AllowN with details.
+func (l *Limiter) Attempt(n uint64) Decision {
+	d, _ := l.attempt(n, l.limit.Load())
+	if !d.Allowed {
+		l.noteDenied()
+	}
+	return d
+}
+
+// Peek returns what Attempt would answer, and takes nothing.
+func (l *Limiter) Peek(n uint64) Decision {
+	return l.peek(n, l.limit.Load())
+}
+
+// Wait is WaitN(ctx, 1).
+func (l *Limiter) Wait(ctx context.Context) error { return l.WaitN(ctx, 1) }
+
+// WaitN takes n units, and sleeps until that many are left where they are not.
+// It returns nil once it has them. Else it has taken nothing, and returns
+//
+//   - the context's error, if the context ended, also before the call;
+//   - a [*LimitedError] at once, if the context's deadline is before the
+//     earliest moment at which the units can be there;
+//   - [ErrCostExceedsLimit] at once, if n is above the limit;
+//   - [ErrClosed], if it would have to sleep and the limiter is closed.
+//
+// It does not poll: it sleeps until the units can be there, and looks again
+// earlier only after SetLimit and Close. Units go to whoever asks first: no order
+// among those who wait is promised, and one who asks without waiting may come
+// between.
+func (l *Limiter) WaitN(ctx context.Context, n uint64) error {
+	return wait(ctx, &l.sleepers, func() Decision {
+		d, _ := l.attempt(n, l.limit.Load())
+		return d
+	})
+}
+
+// Stats returns what the limiter has counted.
+func (l *Limiter) Stats() Stats {
+	var s Stats
+	l.policy.stats(&s)
+	s.Admitted = l.admitted.Load()
+	return s
+}
+
+// Close wakes all who wait; they return [ErrClosed], and so does from then on a
+// wait that would have to sleep. Decisions go on. A Limiter has no goroutine:
+// one that is dropped without Close leaves nothing behind. Close may be called
+// more than once, and returns nil.
+func (l *Limiter) Close() error {
+	l.sleepers.close()
+	return nil
+}
+
+// admit asks the ring and does the bookkeeping.
+func (l *Limiter) admit(n, limit, epoch uint64) atomicring.Admission {
+	a := l.ring.Admit(&l.layout, epoch, n, limit)
+	if a.Epoch != epoch || a.Closed > 0 {
+		l.note(a, epoch)
+	}
+	return a
+}
+
+func (l *Limiter) note(a atomicring.Admission, epoch uint64) {
+	if a.Epoch > epoch {
+		l.noteLate(a.Epoch, epoch)
+	}
+	l.admitted.Add(a.Closed)
+}
+
+func (l *Limiter) attempt(n, limit uint64) (Decision, receipt) {
+	if limit == Unlimited {
+		return unlimited, receipt{}
+	}
+	if n == 0 || n > limit {
+		return l.peek(n, limit), receipt{}
+	}
+	now := l.now()
+	epoch := l.epoch(now)
+	a := l.admit(n, limit, epoch)
+	return l.decision(l.ring, a, n, limit, epoch, now), receipt{l.ring, a.Epoch, n}
+}
+
+func (l *Limiter) peek(n, limit uint64) Decision {
+	if limit == Unlimited {
+		return unlimited
+	}
+	now := l.now()
+	epoch := l.epoch(now)
+	return l.decision(l.ring, l.ring.Peek(&l.layout, epoch, n, limit), n, limit, epoch, now)
+}

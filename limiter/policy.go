@@ -1,0 +1,213 @@
+package limiter
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"sync/atomic"
+	"time"
+
+	"github.com/puzpuzpuz/xsync/v3"
+
+	"github.com/ringfence-go/ringfence/atomicring"
+)
+
+const (
+	// DefaultSlots is the number of slots if Config.Slots is 0.
+	DefaultSlots = 10
+	// MaxSlots is the largest number of slots.
+	MaxSlots = 1 << 16
+
+	// lifetime is how long epochs last before they are clamped and the limiter
+	// becomes too strict.
+	lifetime = 30 * 365.25 * 24 * time.Hour
+)
+
+// Config says what a [Limiter] allows. Only Window has no default.
+type Config struct {
+	// Limit is the number of units allowed in any window: 0 admits nothing,
+	// [Unlimited] everything. The largest limit depends on the tick, which is
+	// Window / Slots: 536,870,911 at 100 ms, 8,388,607 at 1 ms.
+	Limit uint64
+	// Window is the length of time that the limit holds over, at least Slots
+	// microseconds.
+	Window time.Duration
+	// Slots is the number of ticks that a window is divided into, 1 to
+	// [MaxSlots]; 0 means [DefaultSlots]. A unit expires at most one tick, which
+	// is Window / Slots rounded up, later than its window. So a limiter that is
+	// always saturated delivers Slots / (Slots + 1) of its limit. A slot costs 8
+	// bytes a key.
+	Slots int
+	// Clock tells the time; nil means [SystemClock]. The resolution of a
+	// [CoarseClock] must not be above the tick.
+	Clock Clock
+	// CountDenied switches Stats.Denied on. Without it a denial writes nothing.
+	CountDenied bool
+	// NoCredits switches off that a Limiter charges for a processor in advance
+	// when several contend for it, see [Limiter]. It changes speed only.
+	NoCredits bool
+}
+
+// A policy is a Config at work: what all keys of a limiter have in common. It is
+// read on every decision and written rarely.
+type policy struct {
+	id uint64 // no other limiter of the process has it
+	timeline
+	layout atomicring.Layout
+	limit  atomic.Uint64
+	denied *xsync.Counter // nil unless Config.CountDenied
+	sleepers
+
+	_        [64]byte // what follows is written, apart from what is read above
+	late     atomic.Uint64
+	backward atomic.Uint64
+}
+
+var lastID atomic.Uint64
+
+// init validates config and starts the policy.
+func (p *policy) init(config Config) error {
+	p.id = lastID.Add(1)
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	slots := config.Slots
+	if slots == 0 {
+		slots = DefaultSlots
+	}
+	if slots < 1 || slots > MaxSlots {
+		fault("Slots is %d, want 1 to %d", slots, MaxSlots)
+		slots = min(max(slots, 1), MaxSlots)
+	}
+	clock := config.Clock
+	if clock == nil {
+		clock = SystemClock{}
+	}
+	switch least := time.Duration(slots) * time.Microsecond; {
+	case config.Window <= 0:
+		fault("Window is %v, want more than 0", config.Window)
+	case config.Window < least:
+		fault("Window is %v, want at least %v, a microsecond a slot", config.Window, least)
+	default:
+		tick := (config.Window-1)/time.Duration(slots) + 1
+		resolution := resolutionOf(clock)
+		counted := slots + 1
+		if resolution > 0 {
+			counted++
+		}
+		if resolution < 0 || resolution > tick {
+			fault("Clock has a resolution of %v, want 0 to %v, which is Window / Slots", resolution, tick)
+		}
+		var err error
+		if p.layout, err = newLayout(counted, tick); err != nil {
+			fault("Slots is %d: %w", slots, err)
+		}
+		if err := p.checkLimit(config.Limit, tick); err != nil {
+			faults = append(faults, err)
+		}
+		if len(faults) == 0 {
+			p.timeline.start(clock, tick)
+			p.sleepers.init(clock, p.until(uint64(counted), 0))
+		}
+	}
+	p.limit.Store(config.Limit)
+	if config.CountDenied {
+		p.denied = xsync.NewCounter()
+	}
+	return configError(faults)
+}
+
+// newLayout gives the epoch what [lifetime] needs and the count all the rest.
+func newLayout(slots int, tick time.Duration) (atomicring.Layout, error) {
+	epochs := uint64(lifetime/tick) + 2*uint64(slots) + 2
+	return atomicring.NewLayout(slots, 1<<(63-bits.Len64(epochs))-1)
+}
+
+// checkLimit reports a limit that the words cannot count.
+func (p *policy) checkLimit(limit uint64, tick time.Duration) error {
+	switch {
+	case limit == Unlimited || limit <= p.layout.Capacity():
+		return nil
+	case limit > Unlimited:
+		return fmt.Errorf("Limit is %d, want at most %d with this Window and Slots, or Unlimited", limit, p.layout.Capacity())
+	default:
+		return fmt.Errorf("Limit is %d, which does not fit: at most %d does with a tick (Window / Slots) of %v, and more with a longer one",
+			limit, p.layout.Capacity(), tick)
+	}
+}
+
+// configError joins the faults found in a configuration, if there are any.
+func configError(faults []error) error {
+	if len(faults) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrConfig, errors.Join(faults...))
+}
+
+// SetLimit changes the limit. Used counts are kept: with 7 used, a change from
+// 10 to 2 denies until enough of them have expired. Every call begun after
+// SetLimit has returned sees the new limit; around the change no window holds
+// more than the larger of the two. While the limit is [Unlimited] nothing is
+// counted. Waiting calls are woken to look again. A limit that does not fit is
+// an error that matches [ErrConfig] and changes nothing.
+func (p *policy) SetLimit(limit uint64) error {
+	if err := p.checkLimit(limit, p.tick); err != nil {
+		return configError([]error{err})
+	}
+	p.limit.Store(limit)
+	p.wake()
+	return nil
+}
+
+// noteLate counts a decision in another epoch than the caller's reading.
+func (p *policy) noteLate(counted, epoch uint64) {
+	p.late.Add(1)
+	if counted > epoch+1 {
+		p.backward.Add(1)
+	}
+}
+
+// stats fills in what the policy counts.
+func (p *policy) stats(s *Stats) {
+	s.Late, s.Backward = p.late.Load(), p.backward.Load()
+	if p.denied != nil {
+		s.Denied = uint64(p.denied.Value())
+	}
+}
+
+// noteDenied counts a denial if that is switched on.
+func (p *policy) noteDenied() {
+	if p.denied != nil {
+		p.denied.Inc()
+	}
+}
+
+// unlimited is the decision where there is no limit.
+var unlimited = Decision{Allowed: true, Reason: ReasonUnlimited, Limit: Unlimited, Remaining: Unlimited}
+
+// decision puts the ring's answer to a request for n units, read at now in
+// epoch, into the caller's terms. A nil ring is one that does not exist yet.
+func (p *policy) decision(r *atomicring.Ring, a atomicring.Admission, n, limit, epoch uint64, now time.Duration) Decision {
+	d := Decision{Limit: limit, Remaining: limit - min(a.Total, limit)}
+	if a.Verdict == atomicring.Admitted {
+		d.Allowed, d.Reason = true, ReasonAdmitted
+		if a.Total > 0 && n > 0 {
+			d.ResetAfter = p.until(a.Epoch+uint64(p.layout.Slots()), now)
+			return d
+		}
+	}
+	reset, retry, ok := epoch, epoch, true
+	if r != nil {
+		retry, reset, ok = r.RetryAfter(&p.layout, epoch, n, limit)
+	}
+	d.ResetAfter = p.until(reset, now)
+	switch {
+	case d.Allowed:
+	case n > limit:
+		d.Reason, d.RetryAfter = ReasonTooCostly, Never
+	case !ok:
+		d.RetryAfter = Never
+	default:
+		d.RetryAfter = p.until(retry, now)
+	}
+	return d
+}

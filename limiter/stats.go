@@ -1,0 +1,30 @@
+package limiter
+
+// Stats counts what a limiter has seen since it was made. The fields are read
+// one after the other, not at one instant.
+type Stats struct {
+	// Keys is the number of keys that have a state of their own now; 0 for a
+	// Limiter.
+	Keys uint64
+	// Retired is the number of idle keys removed so far.
+	Retired uint64
+	// Forced is the number of decisions on new keys that OnFull settled because
+	// MaxKeys was reached.
+	Forced uint64
+	// Late is the number of decisions whose reading of the clock was older than
+	// the epoch they were decided in. A few at the turn of a tick are normal.
+	Late uint64
+	// Backward is the number of those that were late by more than one tick. A
+	// goroutine that lost the processor for that long causes it, and so does a
+	// clock that stepped back. While it grows the limiter is too strict.
+	Backward uint64
+	// Admitted is the number of units admitted, in sub-windows that have closed:
+	// it lags by what is counted in the open ones. Refunded units are not in it.
+	Admitted uint64
+	// Denied is the number of requests denied, if Config.CountDenied is set.
+	Denied uint64
+	// Undeposited is the number of units that were charged in advance for one
+	// processor and expired without having been given out: too strict by as
+	// much.
+	Undeposited uint64
+}

@@ -1,0 +1,259 @@
+package limiter
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/ringfence-go/ringfence/sharded"
+)
+
+// OnFull says what becomes of a new key when MaxKeys keys are in use. A key that
+// is in use is never removed to make room.
+type OnFull uint8
+
+const (
+	// ShareOverflow lets new keys share an overflow state, one of a few per
+	// shard, with the same limit: they are held to it together. The default.
+	ShareOverflow OnFull = iota
+	// DenyNew denies new keys, with [ReasonFull].
+	DenyNew
+	// AdmitNew admits new keys without counting them. It fails open: whoever can
+	// make up keys is not limited.
+	AdmitNew
+)
+
+// overflowParts is how many overflow states a shard has, each for the keys that
+// have the same two bits in their hash.
+const overflowParts = 4
+
+// A kind says how a table makes and removes its states, which are rings or
+// cells. Times are epochs for the ones and ticks for the others.
+type kind[S any] struct {
+	// create returns a state that nobody else holds, opened at the time at with
+	// cost units in it. A cell's window lasts decay ticks.
+	create func(at, cost, decay uint64) *S
+	// retire kills a state in which everything has expired at the time now, and
+	// returns how many units it held that are counted nowhere else.
+	retire func(s *S, now uint64) (units uint64, ok bool)
+	// rest is the least time between two sweeps of a shard for room.
+	rest uint64
+}
+
+// A table maps keys to states, at most maxKeys of them. It owns their birth and
+// their removal; decisions on a key that exists are a lock-free load.
+//
+// Removal is retire, then delete: raise the shard's floor, retire the state by
+// CAS, delete that very state from the map. Who meets a retired state helps to
+// delete it and looks the key up again. Who finds no state, or a retired one,
+// decides at no less than the floor.
+type table[K comparable, S any] struct {
+	keys    *sharded.Map[K, *S]
+	kind    kind[S]
+	onFull  OnFull
+	maxKeys int64
+	_       [64]byte
+	count   atomic.Int64 // keys in the map, and those about to be inserted
+	_       [64]byte
+	shards  []tableShard[S]
+}
+
+// A tableShard goes with the shard of the map that has its number.
+type tableShard[S any] struct {
+	floor atomic.Uint64 // no state is born at a time before this one
+
+	mu       sync.Mutex // decides between an own and an overflow state, for keys that have none
+	overflow [overflowParts]*S
+	rested   uint64 // the time of the next sweep for room
+
+	admitted atomic.Uint64 // units in states retired, and in sub-windows closed
+	retired  atomic.Uint64
+	forced   atomic.Uint64
+	_        [64]byte
+}
+
+func newTable[K comparable, S any](maxKeys int, onFull OnFull, k kind[S]) *table[K, S] {
+	keys := sharded.NewMap[K, *S](maxKeys)
+	return &table[K, S]{
+		keys:    keys,
+		kind:    k,
+		onFull:  onFull,
+		maxKeys: int64(maxKeys),
+		shards:  make([]tableShard[S], keys.Shards()),
+	}
+}
+
+// A place is what a key without a state of its own was given.
+type place uint8
+
+const (
+	own      place = iota // a state of its own, which is there
+	born                  // the same, made with the caller's units in it
+	shared                // an overflow state
+	sharing               // the same, made with the caller's units in it
+	denied                // none: the key is denied
+	admitted              // none: the key is admitted
+)
+
+func (t *table[K, S]) shard(hash uint64) *tableShard[S] { return &t.shards[t.keys.ShardOf(hash)] }
+
+// raise lifts the floor to now.
+func (sh *tableShard[S]) raise(now uint64) {
+	for {
+		old := sh.floor.Load()
+		if old >= now || sh.floor.CompareAndSwap(old, now) { // if it fails, another remover raised it
+			return
+		}
+	}
+}
+
+// reserve takes one of the places for keys.
+func (t *table[K, S]) reserve() bool {
+	for {
+		n := t.count.Load()
+		if n >= t.maxKeys {
+			return false
+		}
+		if t.count.CompareAndSwap(n, n+1) { // if it fails, another key came or went
+			return true
+		}
+	}
+}
+
+// settle finds a place for cost units of a key whose state was seen absent or
+// retired, at the time at or the later one that it returns. A state that was
+// there before may be retired by the time the caller uses it: then it settles
+// again.
+func (t *table[K, S]) settle(hash uint64, key K, at, cost, decay uint64) (s *S, p place, from uint64) {
+	sh := t.shard(hash)
+	s, p, from, sweep := t.trySettle(sh, hash, key, at, cost, decay)
+	if sweep {
+		t.sweepShard(t.keys.ShardOf(hash), at)
+		s, p, from, _ = t.trySettle(sh, hash, key, at, cost, decay)
+	}
+	return s, p, from
+}
+
+// trySettle is one attempt to settle. It asks the caller to sweep the shard
+// where there is no room and nobody has swept it for long enough.
+func (t *table[K, S]) trySettle(sh *tableShard[S], hash uint64, key K, at, cost, decay uint64) (s *S, p place, from uint64, sweep bool) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if s, ok := t.keys.Load(hash, key); ok {
+		return s, own, at, false
+	}
+	// While an overflow state holds anything, its keys get no other: they may
+	// have been counted in it.
+	part := &sh.overflow[hash%overflowParts]
+	if *part != nil && !t.retireOverflow(sh, part, at) {
+		sh.forced.Add(1)
+		return *part, shared, max(at, sh.floor.Load()), false
+	}
+	if t.reserve() {
+		s, loaded := t.keys.LoadOrCompute(hash, key, func() *S {
+			from = max(at, sh.floor.Load())
+			return t.kind.create(from, cost, decay)
+		})
+		if loaded {
+			t.count.Add(-1)
+			return s, own, at, false
+		}
+		return s, born, from, false
+	}
+	if at >= sh.rested {
+		sh.rested = at + t.kind.rest
+		return nil, denied, at, true
+	}
+	sh.forced.Add(1)
+	switch t.onFull {
+	case DenyNew:
+		return nil, denied, at, false
+	case AdmitNew:
+		return nil, admitted, at, false
+	}
+	from = max(at, sh.floor.Load())
+	*part = t.kind.create(from, cost, decay)
+	return *part, sharing, from, false
+}
+
+// peek finds the place that settle would, and changes nothing: born is a state
+// that would be new.
+func (t *table[K, S]) peek(hash uint64, key K) (*S, place) {
+	sh := t.shard(hash)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if s, ok := t.keys.Load(hash, key); ok {
+		return s, own
+	}
+	if s := sh.overflow[hash%overflowParts]; s != nil {
+		return s, shared
+	}
+	if t.count.Load() >= t.maxKeys {
+		switch t.onFull {
+		case DenyNew:
+			return nil, denied
+		case AdmitNew:
+			return nil, admitted
+		}
+	}
+	return nil, born
+}
+
+// drop deletes a retired state, if it is still the key's.
+func (t *table[K, S]) drop(hash uint64, key K, s *S) {
+	if t.keys.CompareAndDelete(hash, key, s) {
+		t.count.Add(-1)
+		t.shard(hash).retired.Add(1)
+	}
+}
+
+// sweepShard removes the states of one shard in which everything has expired
+// at the time now. It waits for no decision, and none waits for it.
+func (t *table[K, S]) sweepShard(shard int, now uint64) {
+	sh := &t.shards[shard]
+	sh.raise(now)
+	t.keys.RangeShard(shard, func(hash uint64, key K, s *S) bool {
+		if units, ok := t.kind.retire(s, now); ok {
+			sh.admitted.Add(units)
+			t.drop(hash, key, s)
+		}
+		return true
+	})
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for i := range sh.overflow {
+		if part := &sh.overflow[i]; *part != nil {
+			t.retireOverflow(sh, part, now)
+		}
+	}
+}
+
+// retireOverflow removes an overflow state if everything in it has expired at
+// the time now. The caller holds the shard's lock.
+func (t *table[K, S]) retireOverflow(sh *tableShard[S], part **S, now uint64) bool {
+	sh.raise(now)
+	units, ok := t.kind.retire(*part, now)
+	if ok {
+		sh.admitted.Add(units)
+		*part = nil
+	}
+	return ok
+}
+
+// sweep removes all states in which everything has expired at the time now,
+// one shard after the other.
+func (t *table[K, S]) sweep(now uint64) {
+	for i := range t.shards {
+		t.sweepShard(i, now)
+	}
+}
+
+// stats fills in what the table counts.
+func (t *table[K, S]) stats(s *Stats) {
+	s.Keys = uint64(t.count.Load())
+	for i := range t.shards {
+		sh := &t.shards[i]
+		s.Admitted += sh.admitted.Load()
+		s.Retired += sh.retired.Load()
+		s.Forced += sh.forced.Load()
+	}
+}
