@@ -44,7 +44,7 @@ NOT_RUN += "the tests on a big-endian target (no qemu-s390x-static; Debian packa
 endif
 ifneq ($(shell command -v spin),)
 TAGS    := yieldhook,spin
-else
+else ifneq ($(wildcard verify/go.mod),)
 NOT_RUN += "the model checks (no spin; Debian package spin)"
 endif
 
