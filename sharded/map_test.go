@@ -574,7 +574,7 @@ func TestMap_Sizes(t *testing.T) {
 
 // TestMap_SmallMemory: what an empty map takes, by size.
 func TestMap_SmallMemory(t *testing.T) {
-	for _, c := range []struct{ maxKeys, bytes int }{{1, 3200}, {100, 3200}, {1000, 12 << 10}, {1 << 20, 800 << 10}} {
+	for _, c := range []struct{ maxKeys, bytes int }{{1, 3200}, {100, 3200}, {1000, 13 << 10}, {1 << 20, 800 << 10}} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		const n = 10
