@@ -77,9 +77,7 @@ func answerAll(r *caseReader, stdout, stderr io.Writer) (same bool, err error) {
 // answer runs one input on a ring. Its error names the request that is earlier
 // than the one before.
 func answer(in ringInput) (ringOutput, error) {
-	// A count is never above the limit, nor above the number of requests.
-	capacity := max(1, min(in.limit, int64(len(in.requests))))
-	layout, err := atomicring.NewLayout(int(in.slots), uint64(capacity))
+	layout, err := ringLayout(in)
 	if err != nil {
 		return ringOutput{}, err
 	}
@@ -109,6 +107,13 @@ func answer(in ringInput) (ringOutput, error) {
 		}
 	}
 	return out, nil
+}
+
+// ringLayout returns the layout for one input. A count is never above the limit,
+// nor above the number of requests.
+func ringLayout(in ringInput) (atomicring.Layout, error) {
+	capacity := max(1, min(in.limit, int64(len(in.requests))))
+	return atomicring.NewLayout(int(in.slots), uint64(capacity))
 }
 
 // ringEpochs renumbers the epochs of one input so that they fit a ring's words,

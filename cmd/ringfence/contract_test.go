@@ -13,8 +13,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/ringfence-go/ringfence/atomicring"
 )
 
 const contractCases = "../../atomicring/testdata/ring-cases.json"
@@ -110,6 +108,10 @@ func TestContract_DifferencesOfLength(t *testing.T) {
 stdin: case 1: counts[2]: got nothing, want 0
 stdin: case 1: epochs[0]: got 0, want nothing
 `, stderr)
+
+	// A file without a difference does not make up for one with.
+	status, _, _ = command(in, "contract", "-", contractCases)
+	require.Equal(t, exitDifferent, status)
 }
 
 // Inputs, cases, arrays of both and several of these in one stream.
@@ -206,6 +208,10 @@ func TestContract_BadInput(t *testing.T) {
 	require.Equal(t, exitBad, status)
 	require.Equal(t, strings.Repeat("[[],[0],[-1]]\n", 2), stdout)
 	require.Equal(t, bad+": case 2: counts[0]: got 0, want 1\nringfence contract: "+bad+": case 3: input is missing\n", stderr)
+
+	// Of two wrong values the first is reported.
+	_, _, stderr = command(`{"slots": -1, "slot_ms": -2, "limit": -3, "requests": [-4]}`, "contract")
+	require.Contains(t, stderr, "slots is -1")
 
 	status, _, stderr = command("", "contract", "-x")
 	require.Equal(t, exitBad, status)
@@ -369,10 +375,11 @@ func TestRingEpochs(t *testing.T) {
 	}
 }
 
-// The largest input fits a ring's words, with any limit.
+// The largest input fits a ring's words.
 func TestRingEpochs_Fit(t *testing.T) {
-	layout, err := atomicring.NewLayout(maxSlots, maxRequests)
+	layout, err := ringLayout(ringInput{slots: maxSlots, slotMS: 1, limit: maxLimit, requests: make([]int64, maxRequests)})
 	require.NoError(t, err)
+	require.GreaterOrEqual(t, layout.Capacity(), uint64(maxRequests))
 	require.GreaterOrEqual(t, layout.MaxEpoch(), uint64(maxRequests*2*maxSlots))
 }
 

@@ -31,19 +31,19 @@
 // # replay
 //
 // A log is in the common or the combined format, plain or compressed with gzip,
-// which is seen by its content. Each client, the first field of a line, has a
-// limit of -limit requests in a rolling -window, counted in -slots + 1
+// which is told by its first bytes. Each client, the first field of a line, has
+// a limit of -limit requests in a rolling -window, counted in -slots + 1
 // sub-windows (-slots is 10 if not given) of one tick each: window / slots,
 // rounded up. Ticks begin at multiples of the tick since 1970. The window must
 // be at least as many microseconds as there are slots.
 //
-// Logs are written when requests end and stamped when they begin, so requests
-// are first sorted by time; those of one second keep the order of the lines,
-// and files that of the arguments. Every line is either a request or
-// unreadable. Only address, time, status and the shape of the line are looked
-// at; what follows the number of bytes is not. A line of 64 KiB or more, an
-// address of more than 255 bytes and a time before 1970 or after the year 2261
-// are unreadable.
+// A server may write a line when the request ends and stamp it with the time
+// when it began. So requests are first sorted by time; those of one second keep
+// the order of the lines, and files that of the arguments. Every line, an empty
+// one too, is either a request or unreadable. Only address, time, status and
+// number of bytes are looked at; what follows is not. A line of 64 KiB or more,
+// an address of more than 255 bytes and a time before 1970 or after the year
+// 2261 are unreadable.
 //
 //	requests 4
 //	clients 2

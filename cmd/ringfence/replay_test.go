@@ -235,10 +235,10 @@ func TestReplay_Lines(t *testing.T) {
 		{line, 1, "0"},
 		{line + "\r\n" + line + "\n", 2, "0"},
 		{line + "\n\n" + line, 2, "1 (stdin:2)"},
-		{long(maxLine-1) + "\n" + line + "\nx", 2, "1 (stdin:3)"},
-		{long(maxLine) + "\n" + line + "\nx", 1, "2 (stdin:1, stdin:3)"},
-		{long(10*maxLine) + "\n" + line + "\nx", 1, "2 (stdin:1, stdin:3)"},
-		{line + "\n" + long(3*maxLine), 1, "1 (stdin:2)"},
+		{long(1<<16-1) + "\n" + line + "\nx", 2, "1 (stdin:3)"},
+		{long(1<<16) + "\n" + line + "\nx", 1, "2 (stdin:1, stdin:3)"},
+		{long(10<<16) + "\n" + line + "\nx", 1, "2 (stdin:1, stdin:3)"},
+		{line + "\n" + long(3<<16), 1, "1 (stdin:2)"},
 		{line + "\n" + strings.Repeat("x\n", 5), 1, "5 (stdin:2, stdin:3, stdin:4, stdin:5, stdin:6)"},
 		{line + "\n" + strings.Repeat("x\n", 6), 1, "6 (stdin:2, stdin:3, stdin:4, stdin:5, stdin:6, ...)"},
 	} {
@@ -320,8 +320,16 @@ func TestReplay_EpochsThatDoNotFit(t *testing.T) {
 	require.Equal(t, "ringfence replay: flag -window is 1µs with -slots 1: the log spans 9214560000000000 ticks of 1µs, "+
 		"and 4503599627370494 fit beside counts up to 1024\n", stderr)
 
-	got := replayText(t, policy{limit: 100, window: time.Microsecond, slots: 1}, many)
-	require.Contains(t, got, "admitted 101\n")
+	p := policy{limit: 100, window: time.Microsecond, slots: 1}
+	require.Contains(t, replayText(t, p, many), "admitted 101\n")
+
+	// What counts is how long the log is, not when it was, and how often a
+	// client can be admitted, not how often it might.
+	p.limit = 1024
+	late := strings.Repeat(at("30/Dec/2261"), 1024) + at("31/Dec/2261")
+	require.Contains(t, replayText(t, p, late), "admitted 1025\n")
+	p.limit = maxReplayLimit
+	require.Contains(t, replayText(t, p, at("01/Jan/1970")+at("31/Dec/2261")), "admitted 2\n")
 }
 
 // BenchmarkReplay measures the command from text to report.
