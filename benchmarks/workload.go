@@ -59,12 +59,12 @@ const (
 	// that count in whole nanoseconds can express.
 	plenty = 1 << 40
 
-	slots      = 10
-	manyKeys   = 100_000
-	mostKeys   = 1_000_000
-	shorter    = 100 // key sets are smaller by this with -short
-	crowd      = 64
-	hotStreams = 1 << 20 // draws in a stream of fewer keys
+	slots    = 10
+	manyKeys = 100_000
+	mostKeys = 1_000_000
+	shorter  = 100 // key sets are smaller by this with -short
+	crowd    = 64
+	draws    = 1 << 18 // at least, where keys are drawn
 )
 
 // Workloads returns the table of workloads.
@@ -176,12 +176,12 @@ func NewStream(w Workload, seed uint64) *Stream {
 	var order []int
 	switch w.Dist {
 	case Uniform:
-		for len(order) < min(hotStreams, 10*w.Keys) {
+		for len(order) < draws {
 			order = append(order, rnd.Perm(w.Keys)...)
 		}
 	case Zipf:
 		z := rand.NewZipf(rnd, 1.1, 1, uint64(w.Keys-1))
-		for range hotStreams {
+		for range draws {
 			order = append(order, int(z.Uint64()))
 		}
 	default:

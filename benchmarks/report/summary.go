@@ -237,11 +237,10 @@ func (r *report) decisions() {
 	for _, w := range benchmarks.Workloads() {
 		r.printf("- %s: %s\n", w.Name, strings.ReplaceAll(w.Params(), "/", ", "))
 	}
-	r.printf("\nNobody but ringfence and the mutex limiters allocates nothing; allocations per decision, where there are some:\n\n")
+	r.printf("\nAllocations per decision, of those that allocate:\n\n")
 	r.header("implementation", "allocs/op", "B/op")
-	w := workload("uniform")
 	for _, impl := range r.names("Decision", "impl") {
-		for _, w := range []benchmarks.Workload{workload("single"), w} {
+		for _, w := range []benchmarks.Workload{workload("single"), workload("uniform")} {
 			q := decision(impl, w, benchmarks.SystemClock, 1)
 			if n := r.median(q, "allocs/op"); n > 0 {
 				r.row(impl+", "+w.Name, number(n), number(r.median(q, "B/op")))
