@@ -15,9 +15,9 @@ const (
 	maxLimit = 1<<31 - 1
 	maxTime  = 1 << 53
 
-	// maxRequests bounds the memory that one input can take. With it every
-	// input fits a ring's words: see ringEpochs.
-	maxRequests = 1 << 22
+	// maxElements bounds the arrays, and so the memory that one case can take.
+	// With that many requests every input fits a ring's words: see ringEpochs.
+	maxElements = 1 << 22
 
 	// maxToken bounds one JSON token, and the space before it, in bytes.
 	maxToken = 1 << 20
@@ -52,7 +52,7 @@ type ringCase struct {
 type caseReader struct {
 	file    string
 	tokens  *json.Decoder
-	most    int  // requests in one input
+	most    int  // elements in one array
 	begun   bool // a token has been read
 	inArray bool
 	current *ringCase // the case being read
@@ -65,7 +65,7 @@ type caseReader struct {
 }
 
 func newCaseReader(file string, from io.Reader) *caseReader {
-	r := &caseReader{file: file, most: maxRequests, current: &ringCase{}, index: -1}
+	r := &caseReader{file: file, most: maxElements, current: &ringCase{}, index: -1}
 	r.tokens = json.NewDecoder(&tokenLimiter{from: from, reader: r})
 	r.tokens.UseNumber()
 	return r
@@ -212,9 +212,6 @@ func (r *caseReader) readInputField(field string) (err error) {
 		in.limit, err = r.readInteger(0, maxLimit)
 	case "requests":
 		return r.readArray(func() error {
-			if len(in.requests) == r.most {
-				return fmt.Errorf("requests has more than %d elements", r.most)
-			}
 			now, err := r.readInteger(0, maxTime)
 			in.requests = append(in.requests, now)
 			return err
@@ -290,6 +287,9 @@ func (r *caseReader) readArray(read func() error) error {
 		return err
 	}
 	for r.index = 0; r.tokens.More(); r.index++ {
+		if r.index == r.most {
+			return fmt.Errorf("%s has more than %d elements", r.field, r.most)
+		}
 		if err := read(); err != nil {
 			return err
 		}

@@ -253,12 +253,18 @@ func TestContract_Endless(t *testing.T) {
 		require.Less(t, stderr.Len(), 500)
 	}
 
-	e := &endless{begin: `{"requests": [`, repeat: "0,"}
-	r := newCaseReader("endless", e)
-	r.most = 1000
-	_, err := r.next()
-	require.EqualError(t, err, "endless: case 1: requests has more than 1000 elements")
-	require.Less(t, e.read, most)
+	for field, e := range map[string]*endless{
+		"requests":       {begin: `{"requests": [`, repeat: "0,"},
+		"want decisions": {begin: `{"want": [[`, repeat: `"deny",`},
+		"want counts":    {begin: `{"want": [[], [`, repeat: "0,"},
+		"want epochs":    {begin: `{"want": [[], [], [`, repeat: "-1,"},
+	} {
+		r := newCaseReader("endless", e)
+		r.most = 1000
+		_, err := r.next()
+		require.EqualError(t, err, "endless: case 1: "+field+" has more than 1000 elements")
+		require.Less(t, e.read, most)
+	}
 }
 
 func TestParseInteger(t *testing.T) {
@@ -377,10 +383,10 @@ func TestRingEpochs(t *testing.T) {
 
 // The largest input fits a ring's words.
 func TestRingEpochs_Fit(t *testing.T) {
-	layout, err := ringLayout(ringInput{slots: maxSlots, slotMS: 1, limit: maxLimit, requests: make([]int64, maxRequests)})
+	layout, err := ringLayout(ringInput{slots: maxSlots, slotMS: 1, limit: maxLimit, requests: make([]int64, maxElements)})
 	require.NoError(t, err)
-	require.GreaterOrEqual(t, layout.Capacity(), uint64(maxRequests))
-	require.GreaterOrEqual(t, layout.MaxEpoch(), uint64(maxRequests*2*maxSlots))
+	require.GreaterOrEqual(t, layout.Capacity(), uint64(maxElements))
+	require.GreaterOrEqual(t, layout.MaxEpoch(), uint64(maxElements*2*maxSlots))
 }
 
 // FuzzContract: no input makes the command panic, and where it answers all, it
