@@ -83,13 +83,13 @@ func (l *Layout) stampOf(word uint64) uint64 { return word >> (l.shift & 63) }
 func (l *Layout) index(stamp uint64) uint64 { return (stamp - 1) % l.slots }
 
 // sum adds up the counts of the closed sub-windows with stamps in
-// (top - N, before). It compares by addition, so nothing wraps; a word never
-// used counts zero.
+// (top - N, before). Words order by age, so it compares them whole; a word
+// never used counts zero.
 func (l *Layout) sum(slots []atomic.Uint64, top, before uint64) (total uint64) {
+	oldest, end, mask := l.open(max(top+1, l.slots)-l.slots), l.open(before), l.mask
 	for i := range slots {
-		w := slots[i].Load()
-		if s := l.stampOf(w); s+l.slots > top && s < before {
-			total += w & l.mask
+		if w := slots[i].Load(); w >= oldest && w < end {
+			total += w & mask
 		}
 	}
 	return total

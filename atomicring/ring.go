@@ -121,21 +121,33 @@ func (r *Ring) Admit(l *Layout, epoch, cost, limit uint64) Admission {
 // left to do and returns the count of the sub-window if it was this call that
 // moved the head on, else 0.
 func (r *Ring) advance(l *Layout, h, x uint64) (closed uint64) {
-	if h&l.frozen == 0 {
-		yield()
-		// If it fails, an admission, a refund or another freeze succeeded.
-		if !r.head.CompareAndSwap(h, h|l.frozen) {
-			return 0
-		}
-		h |= l.frozen
+	if !r.freeze(l, h) {
+		return 0
 	}
-	// Keeps I2: from here to the last CAS no count changes, so that all who come
-	// here compute the same numbers. Those who come too late fail every CAS.
+	return r.closeFrozen(l, h|l.frozen, x, 0)
+}
+
+// freeze makes head word h a frozen one, unless it is, and reports whether it
+// was still the head.
+func (r *Ring) freeze(l *Layout, h uint64) bool {
+	if h&l.frozen != 0 {
+		return true
+	}
+	yield()
+	// If it fails, an admission, a refund or another freeze succeeded.
+	return r.head.CompareAndSwap(h, h|l.frozen)
+}
+
+// closeFrozen is advance for a frozen head word h, of whose total unspent units
+// were never given out.
+func (r *Ring) closeFrozen(l *Layout, h, x, unspent uint64) (closed uint64) {
+	// Keeps I2: until the last CAS no count changes, so that all who come here
+	// compute the same numbers. Those who come too late fail every CAS.
 	e := l.stampOf(h)
 	slots := r.slots(l)
 	slot := &slots[l.index(e)]
 	old := slot.Load()
-	count := h&l.mask - l.sum(slots, e, e)
+	count := h&l.mask - l.sum(slots, e, e) - unspent
 	if r.head.Load() != h {
 		return 0
 	}
@@ -154,54 +166,40 @@ func (r *Ring) advance(l *Layout, h, x uint64) (closed uint64) {
 // what is counted now at Epoch.
 func (r *Ring) Peek(l *Layout, epoch, cost, limit uint64) Admission {
 	x := l.stamp(epoch)
-	limit = min(limit, l.capacity)
-	v, ok := r.view(l, x)
-	if !ok {
-		return Admission{Verdict: Retired}
-	}
-	verdict := Admitted
-	if v.total > limit || cost > limit-v.total {
-		verdict = Denied
-	}
-	return Admission{Verdict: verdict, Epoch: v.at - 1, Total: v.total}
-}
-
-// view is the state of a ring as one instant showed it to a caller.
-type view struct {
-	at    uint64 // the stamp the caller would be decided at
-	total uint64 // units in (at - N, at]
-}
-
-// view reads the ring for a caller of stamp x; ok is false if it is retired. It
-// starts again only if the head has moved to another epoch meanwhile.
-func (r *Ring) view(l *Layout, x uint64) (v view, ok bool) {
 	for {
 		h := r.head.Load()
-		if h == retired {
-			return view{}, false
-		}
-		e := l.stampOf(h)
-		total := h & l.mask
-		if e == 0 {
-			return view{x, 0}, true
-		}
-		if e >= x && h&l.frozen == 0 {
-			return view{e, total}, true
-		}
-		at := max(x, e)
-		if h&l.frozen != 0 {
-			at = max(x, e+1)
-		}
-		slots := r.slots(l)
-		count := total - l.sum(slots, e, e)
-		total = l.sum(slots, at, e)
-		if e+l.slots > at {
-			total += count
-		}
-		if l.stampOf(r.head.Load()) == e {
-			return view{at, total}, true
+		a := r.peek(l, h, x, cost, limit)
+		if l.stampOf(r.head.Load()) == l.stampOf(h) {
+			return a
 		}
 	}
+}
+
+// peek answers for head word h. The answer is right if the head is at the same
+// epoch afterwards, for until then the closed sub-windows stay as they are.
+func (r *Ring) peek(l *Layout, h, x, cost, limit uint64) Admission {
+	if h == retired {
+		return Admission{Verdict: Retired}
+	}
+	e, total := l.stampOf(h), h&l.mask
+	at := max(x, e)
+	if h&l.frozen != 0 {
+		at = max(x, e+1)
+	}
+	if at > e {
+		slots := r.slots(l)
+		open := total - l.sum(slots, e, e)
+		total = l.sum(slots, at, e)
+		if e+l.slots > at {
+			total += open
+		}
+	}
+	limit = min(limit, l.capacity)
+	verdict := Admitted
+	if total > limit || cost > limit-total {
+		verdict = Denied
+	}
+	return Admission{Verdict: verdict, Epoch: at - 1, Total: total}
 }
 
 // Refund takes back cost units of an admission that was counted in epoch and
@@ -236,58 +234,64 @@ func (r *Ring) Refund(l *Layout, epoch, cost uint64) bool {
 // it answers as for an empty one.
 func (r *Ring) RetryAfter(l *Layout, epoch, cost, limit uint64) (retry, reset uint64, ok bool) {
 	x := l.stamp(epoch)
-	limit = min(limit, l.capacity)
 	for {
 		h := r.head.Load()
-		e := l.stampOf(h)
-		if h == retired || e == 0 {
-			return x, x - 1, cost <= limit && x < l.maxStamp
-		}
-		retry, last := r.expiry(l, h, max(x, e)+1, cost, limit)
-		if l.stampOf(r.head.Load()) == e {
-			return retry - 1, max(last+l.slots, x) - 1, cost <= limit && retry <= l.maxStamp
+		retry, reset, ok = r.retryAfter(l, h, x, cost, limit)
+		if l.stampOf(r.head.Load()) == l.stampOf(h) {
+			return retry, reset, ok
 		}
 	}
 }
 
+// retryAfter answers for head word h, with the same proviso as peek.
+func (r *Ring) retryAfter(l *Layout, h, x, cost, limit uint64) (retry, reset uint64, ok bool) {
+	if h == retired || h == 0 {
+		return x, x - 1, cost <= limit && x < l.maxStamp
+	}
+	limit = min(limit, l.capacity)
+	fits, empty := r.expiry(l, h, limit-min(cost, limit))
+	retry = max(fits, x+1, l.stampOf(h)+1)
+	return retry - 1, max(empty, x) - 1, cost <= limit && retry <= l.maxStamp
+}
+
 // expiry walks the sub-windows that head word h counts, oldest first, and
-// returns the first stamp at or after at in which cost units fit, and the
-// newest stamp with anything in it, 0 if there is none.
-func (r *Ring) expiry(l *Layout, h, at, cost, limit uint64) (retry, last uint64) {
-	n, e := l.slots, l.stampOf(h)
+// returns the stamps in which enough of them have expired to leave room units at
+// most, the room beside the cost, and in which all of them have; 0 where nothing has to expire.
+func (r *Ring) expiry(l *Layout, h, room uint64) (fits, empty uint64) {
+	e, left, mask := l.stampOf(h), h&l.mask, l.mask
+	oldest := l.open(max(e+1, l.slots) - l.slots) // words order by age
 	slots := r.slots(l)
-	left := h & l.mask // units not expired in retry
-	open := left       // units not in a closed sub-window
-	retry = at
-	found := false
-	i := l.index(e)
-	for k := uint64(1); k <= n; k++ { // stamp e - N + k
-		if i++; i == n {
+	for i, k := l.index(e), 0; k < len(slots); k++ {
+		if i++; i >= uint64(len(slots)) {
 			i = 0
 		}
-		s, count := e, open
-		if k < n {
-			w := slots[i].Load()
-			if s = l.stampOf(w); s+n != e+k {
-				continue // nobody came in that epoch
-			}
-			count = w & l.mask
-			open -= count
-		}
-		if count == 0 {
+		w := slots[i].Load()
+		if w < oldest {
 			continue
 		}
-		last = s
-		switch {
-		case found:
-		case s+n > at && left <= limit && cost <= limit-left:
-			found = true
-		default:
-			left -= count
-			retry = max(at, s+n)
+		// Where units are left, a later sub-window holds them if w does not.
+		if left > room {
+			fits = w
 		}
+		if left > 0 {
+			empty = w
+		}
+		left -= w & mask
 	}
-	return retry, last
+	// What is left is in the open sub-window.
+	if left > room {
+		fits = h
+	}
+	if left > 0 {
+		empty = h
+	}
+	if fits > 0 {
+		fits = l.stampOf(fits) + l.slots
+	}
+	if empty > 0 {
+		empty = l.stampOf(empty) + l.slots
+	}
+	return fits, empty
 }
 
 // A Slot is one sub-window as [Ring.Snapshot] shows it.
@@ -301,26 +305,31 @@ type Slot struct {
 // of epoch e is at e mod N, and slots keep an expired sub-window until a newer
 // one takes their place. It returns nil for a retired ring.
 func (r *Ring) Snapshot(l *Layout) []Slot {
-	snapshot := make([]Slot, l.slots)
 	for {
 		h := r.head.Load()
-		if h == retired {
-			return nil
-		}
-		e := l.stampOf(h)
-		slots := r.slots(l)
-		for i := range slots {
-			w := slots[i].Load()
-			s := l.stampOf(w)
-			snapshot[i] = Slot{Epoch: max(s, 1) - 1, Count: w & l.mask, Used: s > 0}
-		}
-		if e > 0 {
-			snapshot[l.index(e)] = Slot{Epoch: e - 1, Count: h&l.mask - l.sum(slots, e, e), Used: true}
-		}
-		if l.stampOf(r.head.Load()) == e {
+		snapshot := r.snapshot(l, h)
+		if l.stampOf(r.head.Load()) == l.stampOf(h) {
 			return snapshot
 		}
 	}
+}
+
+// snapshot answers for head word h, with the same proviso as peek.
+func (r *Ring) snapshot(l *Layout, h uint64) []Slot {
+	if h == retired {
+		return nil
+	}
+	snapshot := make([]Slot, l.slots)
+	slots := r.slots(l)
+	for i := range slots {
+		w := slots[i].Load()
+		s := l.stampOf(w)
+		snapshot[i] = Slot{Epoch: max(s, 1) - 1, Count: w & l.mask, Used: s > 0}
+	}
+	if e := l.stampOf(h); e > 0 {
+		snapshot[l.index(e)] = Slot{Epoch: e - 1, Count: h&l.mask - l.sum(slots, e, e), Used: true}
+	}
+	return snapshot
 }
 
 // Retire kills the ring if everything in it has expired at epoch: no call
