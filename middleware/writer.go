@@ -1,0 +1,212 @@
+package middleware
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+
+	"github.com/ringfence-go/ringfence/limiter"
+)
+
+// afterWriter is the ResponseWriter of a handler whose response decides what is
+// counted (see Limits.After). It stays out of the way, except that it learns of
+// the status just before the header is written. What it can do besides is added
+// by [afterWriter.as].
+type afterWriter struct {
+	http.ResponseWriter
+	request  *http.Request
+	engine   *engine
+	store    limiter.MultiStore
+	verdicts []verdict
+	outer    snapshot
+	mine     snapshot
+	list     string // what the limits have added to RateLimit
+	settled  bool
+}
+
+// newAfterWriter returns a writer for the request that was decided in c, which it
+// frees. Its fields have been set.
+func newAfterWriter(w http.ResponseWriter, r *http.Request, e *engine, store limiter.MultiStore, c *call) *afterWriter {
+	a := &afterWriter{
+		ResponseWriter: w,
+		request:        r,
+		engine:         e,
+		store:          store,
+		verdicts:       slices.Clone(c.verdicts),
+		outer:          c.outer,
+		mine:           takeSnapshot(w.Header()),
+	}
+	if e.families&IETFDraft11 != 0 {
+		a.list = statusList(a.verdicts)
+	}
+	c.free()
+	return a
+}
+
+// serve runs the handler. If it panics, what was reserved stays counted.
+func (a *afterWriter) serve(next http.Handler) {
+	next.ServeHTTP(a.as(), a.request)
+	a.settle(http.StatusOK)
+}
+
+// settle asks the limits whether a response with this status counts, and gives
+// their units back if not. Only the first call does anything.
+func (a *afterWriter) settle(status int) {
+	if a.settled {
+		return
+	}
+	a.settled = true
+	revised := false
+	for i := range a.verdicts {
+		v := &a.verdicts[i]
+		if v.after == nil || v.after(status) || !a.store.Refund(v.charge) {
+			continue
+		}
+		v.Remaining = min(v.Remaining+1, v.Limit)
+		revised = true
+		a.engine.report(a.request, GaveBack, v)
+	}
+	if revised && !a.engine.shadow {
+		a.engine.revise(a.Header(), &a.outer, &a.mine, a.list, a.verdicts)
+	}
+}
+
+// WriteHeader settles the limits by the final status.
+func (a *afterWriter) WriteHeader(status int) {
+	if status >= 200 || status == http.StatusSwitchingProtocols {
+		a.settle(status)
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Write writes the header first if that was not done, as every ResponseWriter
+// does.
+func (a *afterWriter) Write(p []byte) (int, error) {
+	a.settle(http.StatusOK)
+	return a.ResponseWriter.Write(p)
+}
+
+// WriteString is Write without a copy of s, if the writer inside can do that.
+func (a *afterWriter) WriteString(s string) (int, error) {
+	a.settle(http.StatusOK)
+	return io.WriteString(a.ResponseWriter, s)
+}
+
+// Unwrap returns the writer inside, for [http.ResponseController].
+func (a *afterWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// FlushError is what [http.ResponseController] flushes by. It must not find the
+// writer inside instead, which would write the header.
+func (a *afterWriter) FlushError() error {
+	if !canFlush(a.ResponseWriter) {
+		return http.ErrNotSupported
+	}
+	a.settle(http.StatusOK)
+	return http.NewResponseController(a.ResponseWriter).Flush()
+}
+
+// canFlush reports whether a ResponseController can flush w.
+func canFlush(w http.ResponseWriter) bool {
+	for {
+		switch t := w.(type) {
+		case http.Flusher, interface{ FlushError() error }:
+			return true
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = t.Unwrap()
+		default:
+			return false
+		}
+	}
+}
+
+type flusher struct{ a *afterWriter }
+
+// Flush writes the header, if that was not done, and sends what was written.
+func (f flusher) Flush() { f.a.FlushError() }
+
+type hijacker struct{ a *afterWriter }
+
+// Hijack takes the connection over. The handler switches protocols.
+func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := h.a.ResponseWriter.(http.Hijacker).Hijack()
+	if err == nil {
+		h.a.settle(http.StatusSwitchingProtocols)
+	}
+	return conn, rw, err
+}
+
+type readerFrom struct{ a *afterWriter }
+
+// ReadFrom writes what it reads from src. The header is not written before
+// something could be read, so that a handler can still report that nothing could.
+func (r readerFrom) ReadFrom(src io.Reader) (n int64, err error) {
+	if !r.a.settled {
+		// Only Write is offered here, or io.CopyN would come back to ReadFrom.
+		n, err = io.CopyN(struct{ io.Writer }{r.a}, src, firstRead)
+		if err == io.EOF {
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+	}
+	more, err := r.a.ResponseWriter.(io.ReaderFrom).ReadFrom(src)
+	return n + more, err
+}
+
+// firstRead is how much of a body is copied before the rest is left to the writer
+// inside: what net/http looks at to tell the content type.
+const firstRead = 512
+
+// as returns a as a writer that can do exactly what the writer inside can do.
+func (a *afterWriter) as() http.ResponseWriter {
+	_, flushes := a.ResponseWriter.(http.Flusher)
+	_, hijacks := a.ResponseWriter.(http.Hijacker)
+	_, reads := a.ResponseWriter.(io.ReaderFrom)
+	f, h, r := flusher{a}, hijacker{a}, readerFrom{a}
+	switch {
+	case flushes && hijacks && reads: // HTTP/1.1
+		return struct {
+			*afterWriter
+			flusher
+			hijacker
+			readerFrom
+		}{a, f, h, r}
+	case flushes && hijacks:
+		return struct {
+			*afterWriter
+			flusher
+			hijacker
+		}{a, f, h}
+	case flushes && reads:
+		return struct {
+			*afterWriter
+			flusher
+			readerFrom
+		}{a, f, r}
+	case hijacks && reads:
+		return struct {
+			*afterWriter
+			hijacker
+			readerFrom
+		}{a, h, r}
+	case flushes: // HTTP/2
+		return struct {
+			*afterWriter
+			flusher
+		}{a, f}
+	case hijacks:
+		return struct {
+			*afterWriter
+			hijacker
+		}{a, h}
+	case reads:
+		return struct {
+			*afterWriter
+			readerFrom
+		}{a, r}
+	}
+	return a
+}
