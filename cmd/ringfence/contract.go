@@ -119,8 +119,8 @@ func ringLayout(in ringInput) (atomicring.Layout, error) {
 // ringEpochs renumbers the epochs of one input so that they fit a ring's words,
 // which have 64 bits for epoch and count together, without changing an answer.
 //
-// The first epoch becomes its remainder by slots, and a gap g of at least slots
-// between two requests becomes slots + g mod slots; smaller gaps stay. Then:
+// A gap g of at least slots between the epochs of two requests, or before the
+// first one, becomes slots + g mod slots; smaller gaps stay. Then:
 //
 //   - every epoch keeps its remainder, so its slot;
 //   - two epochs are less than slots apart after it exactly if they were
@@ -146,7 +146,6 @@ type epochRun struct {
 }
 
 // next renumbers an epoch, which must not be before the one of the last call.
-// The first one counts as a gap from 0.
 func (e *ringEpochs) next(epoch int64) int64 {
 	gap := epoch - e.last
 	if gap >= e.slots {

@@ -225,13 +225,15 @@ type endless struct {
 }
 
 func (e *endless) Read(p []byte) (int, error) {
-	n := copy(p, e.begin)
-	e.begin = e.begin[n:]
-	for n < len(p) {
-		n += copy(p[n:], e.repeat)
+	for i := range p {
+		if e.read < len(e.begin) {
+			p[i] = e.begin[e.read]
+		} else {
+			p[i] = e.repeat[(e.read-len(e.begin))%len(e.repeat)]
+		}
+		e.read++
 	}
-	e.read += n
-	return n, nil
+	return len(p), nil
 }
 
 // What is read of hostile input before it is given up bounds the memory.
