@@ -245,10 +245,10 @@ func (r *Ring) RetryAfter(l *Layout, epoch, cost, limit uint64) (retry, reset ui
 
 // retryAfter answers for head word h, with the same proviso as peek.
 func (r *Ring) retryAfter(l *Layout, h, x, cost, limit uint64) (retry, reset uint64, ok bool) {
+	limit = min(limit, l.capacity)
 	if h == retired || h == 0 {
 		return x, x - 1, cost <= limit && x < l.maxStamp
 	}
-	limit = min(limit, l.capacity)
 	fits, empty := r.expiry(l, h, limit-min(cost, limit))
 	retry = max(fits, x+1, l.stampOf(h)+1)
 	return retry - 1, max(empty, x) - 1, cost <= limit && retry <= l.maxStamp
