@@ -24,6 +24,12 @@ func TestWorkloads_Distinct(t *testing.T) {
 	require.False(t, ok)
 }
 
+func stream(t *testing.T, w Workload) *Stream {
+	s, err := NewStream(w, 1)
+	require.NoError(t, err)
+	return s
+}
+
 func TestStream_Keys(t *testing.T) {
 	for _, w := range []Workload{
 		{Name: "hot", Dist: Hot, Keys: 1},
@@ -31,16 +37,14 @@ func TestStream_Keys(t *testing.T) {
 		{Name: "zipf", Dist: Zipf, Keys: 1000},
 		{Name: "turn", Dist: Turn, Keys: 1000},
 	} {
-		s := NewStream(w, 1)
-		require.NoError(t, w.CheckKeys(s), w.Name)
+		s := stream(t, w)
 		require.Len(t, s.Key(0), KeyLen)
-		require.Equal(t, s.text, NewStream(w, 1).text, "the same seed draws the same keys")
+		require.Equal(t, s.text, stream(t, w).text, "the same seed draws the same keys")
 	}
-	few := NewStream(Workload{Dist: Uniform, Keys: 10}, 1)
-	require.Error(t, Workload{Dist: Uniform, Keys: 11}.CheckKeys(few))
-	require.Error(t, Workload{Dist: Uniform, Keys: 9}.CheckKeys(few))
+	_, err := NewStream(Workload{Name: "thin", Dist: Zipf, Keys: 100 * draws}, 1)
+	require.ErrorContains(t, err, "workload thin: the stream has")
 
-	zipf := NewStream(Workload{Dist: Zipf, Keys: manyKeys}, 1)
+	zipf := stream(t, Workload{Dist: Zipf, Keys: manyKeys})
 	first := 0
 	for i := range zipf.Len() {
 		if zipf.Key(i) == string(appendKey(nil, 0)) {
@@ -57,7 +61,7 @@ func (f fixed) Close()            {}
 
 func TestPrepare_WrongShare(t *testing.T) {
 	w := Workload{Name: "w", Keys: 10, Dist: Uniform, Deny: "none", Slots: 10}
-	s := NewStream(w, 1)
+	s := stream(t, w)
 	impl := Implementation{Name: "fixed", Keyed: func(Setup) (Limiter, error) { return fixed(false), nil }}
 	_, err := Prepare(impl, w, SystemClock, s)
 	require.EqualError(t, err, "benchmarks: workload w: fixed admitted 0 of 2000, want a share of 1")
@@ -68,7 +72,7 @@ func TestPrepare_WrongShare(t *testing.T) {
 
 func TestCursor_Starts(t *testing.T) {
 	w := Workload{Keys: 100, Dist: Turn, Deny: "none"}
-	s := NewStream(w, 1)
+	s := stream(t, w)
 	for i, want := range []int{0, 25, 50, 75} {
 		require.Equal(t, want*KeyLen, NewCursor(w, s, fixed(true), i, 4).at)
 	}
@@ -80,7 +84,7 @@ func TestCursor_Starts(t *testing.T) {
 func TestOurs_Workloads(t *testing.T) {
 	for _, w := range Workloads() {
 		w.Keys = min(w.Keys, 2000)
-		s := NewStream(w, 1)
+		s := stream(t, w)
 		for _, clock := range append(w.Clocks, NoClock) {
 			for _, impl := range Ours() {
 				if !impl.Runs(w, clock) {

@@ -79,32 +79,12 @@ func (w Workload) check(impl Implementation, admitted, decisions int) error {
 	return nil
 }
 
-// CheckKeys reports whether the stream has the keys that the workload wants:
-// all of them, or for a Zipf workload at least half, the others being too rare
-// to be sure of.
-func (w Workload) CheckKeys(s *Stream) error {
-	least := w.Keys
-	if w.Dist == Zipf {
-		least /= 2
-	}
-	if n := s.Distinct(); n < least || n > w.Keys {
-		return fmt.Errorf("benchmarks: workload %s: the stream has %d distinct keys, want %d to %d", w.Name, n, least, w.Keys)
-	}
-	return nil
-}
-
 // Decisions times one decision, for each workload, clock and implementation of
 // table that go together. The implementations follow each other within a
 // workload, so that what is compared is close in time.
 func Decisions(b *testing.B, table []Implementation) {
 	for _, w := range Workloads() {
-		stream := sync.OnceValue(func() *Stream {
-			s := NewStream(w, 1)
-			if err := w.CheckKeys(s); err != nil {
-				b.Fatal(err)
-			}
-			return s
-		})
+		stream := sync.OnceValues(func() (*Stream, error) { return NewStream(w, 1) })
 		for _, clock := range append(w.Clocks, NoClock) {
 			for _, impl := range table {
 				if !impl.Runs(w, clock) {
@@ -112,13 +92,14 @@ func Decisions(b *testing.B, table []Implementation) {
 				}
 				var l Limiter // made by the first run, kept for the other counts and processors
 				b.Run(fmt.Sprintf("impl=%s/%s/clock=%s", impl.Name, w.Params(), clock), func(b *testing.B) {
-					if l == nil {
-						var err error
-						if l, err = Prepare(impl, w, clock, stream()); err != nil {
-							b.Fatal(err)
-						}
+					s, err := stream()
+					if err == nil && l == nil {
+						l, err = Prepare(impl, w, clock, s)
 					}
-					decisions(b, impl, w, stream(), l)
+					if err != nil {
+						b.Fatal(err)
+					}
+					decisions(b, impl, w, s, l)
 				})
 				if l != nil {
 					l.Close()

@@ -20,7 +20,7 @@ import (
 // decisions, so that sweeps remove keys and decisions create them anew.
 func Latency(b *testing.B, table []Implementation) {
 	w, _ := Find("million")
-	stream := sync.OnceValue(func() *Stream { return NewStream(w, 1) })
+	stream := sync.OnceValues(func() (*Stream, error) { return NewStream(w, 1) })
 	for _, during := range []string{"quiet", "sweep", "gc"} {
 		w := w
 		if during == "sweep" {
@@ -33,16 +33,17 @@ func Latency(b *testing.B, table []Implementation) {
 				}
 				var l Limiter
 				b.Run(fmt.Sprintf("impl=%s/keys=%d/during=%s/clock=%s", impl.Name, w.Keys, during, clock), func(b *testing.B) {
-					if l == nil {
-						var err error
-						if l, err = Prepare(impl, w, clock, stream()); err != nil {
-							b.Fatal(err)
-						}
+					s, err := stream()
+					if err == nil && l == nil {
+						l, err = Prepare(impl, w, clock, s)
+					}
+					if err != nil {
+						b.Fatal(err)
 					}
 					if during == "gc" {
 						defer keepCollecting()()
 					}
-					latency(b, w, stream(), l)
+					latency(b, w, s, l)
 				})
 				if l != nil {
 					l.Close()

@@ -170,8 +170,10 @@ type Stream struct {
 	text string
 }
 
-// NewStream draws the keys of a workload, the same ones for the same seed.
-func NewStream(w Workload, seed uint64) *Stream {
+// NewStream draws the keys of a workload, the same ones for the same seed. It
+// fails if they are not the keys that the workload wants: all of them, or for a
+// Zipf workload at least a quarter, the others being too rare to be sure of.
+func NewStream(w Workload, seed uint64) (*Stream, error) {
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	var order []int
 	switch w.Dist {
@@ -193,7 +195,15 @@ func NewStream(w Workload, seed uint64) *Stream {
 	for _, k := range order {
 		text = appendKey(text, k)
 	}
-	return &Stream{text: string(text)}
+	s := &Stream{text: string(text)}
+	least := w.Keys
+	if w.Dist == Zipf {
+		least /= 4
+	}
+	if n := s.Distinct(); n < least || n > w.Keys {
+		return nil, fmt.Errorf("benchmarks: workload %s: the stream has %d distinct keys, want %d to %d", w.Name, n, least, w.Keys)
+	}
+	return s, nil
 }
 
 func appendKey(text []byte, k int) []byte { return fmt.Appendf(text, "user:%011d", k) }
