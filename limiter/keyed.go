@@ -146,6 +146,9 @@ func (k *Keyed[K]) Forget(key K) {
 // the other. No decision waits for it.
 func (k *Keyed[K]) Sweep() { k.table.sweep(k.epoch(k.now())) }
 
+// SetLimit changes the limit of all keys, see [Limiter.SetLimit].
+func (k *Keyed[K]) SetLimit(limit uint64) error { return k.policy.setLimit(limit) }
+
 // Stats returns what the limiter has counted.
 func (k *Keyed[K]) Stats() Stats {
 	var s Stats
@@ -267,4 +270,18 @@ func (k *Keyed[K]) peek(key K, n, limit uint64) Decision {
 // full is the decision on a new key for which there is no room.
 func (k *Keyed[K]) full(limit uint64) Decision {
 	return Decision{Reason: ReasonFull, Limit: limit, RetryAfter: k.tick}
+}
+
+// decision puts the answer of a ring, nil for one that does not exist yet, into
+// the caller's terms.
+func (k *Keyed[K]) decision(r *atomicring.Ring, a atomicring.Admission, n, limit, epoch uint64, now time.Duration) Decision {
+	d, done := k.admission(a, n, limit, now)
+	if !done {
+		retry, reset, ok := epoch, epoch, true
+		if r != nil {
+			retry, reset, ok = r.RetryAfter(&k.layout, epoch, n, limit)
+		}
+		k.waits(&d, n, retry, reset, ok, now)
+	}
+	return d
 }

@@ -2,7 +2,9 @@ package limiter
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/ringfence-go/ringfence/atomicring"
 )
@@ -19,8 +21,10 @@ import (
 // a unit expires: up to a tick late, see [Config].
 type Limiter struct {
 	policy
-	ring     *atomicring.Ring
+	ring     *atomicring.Striped
 	admitted atomic.Uint64 // written when a sub-window closes
+
+	setting sync.Mutex // held by SetLimit
 }
 
 // New returns a limiter for config, or an error that matches [ErrConfig] and
@@ -30,7 +34,7 @@ func New(config Config) (*Limiter, error) {
 	if err := l.policy.init(config); err != nil {
 		return nil, err
 	}
-	l.ring = l.layout.NewRing()
+	l.ring = atomicring.NewStriped(l.layout, config.NoCredits)
 	return l, nil
 }
 
@@ -50,7 +54,11 @@ func (l *Limiter) AllowN(n uint64) bool {
 		l.noteDenied()
 		return false
 	}
-	a := l.admit(n, limit, l.epoch(l.now()))
+	epoch := l.epoch(l.now())
+	a := l.ring.Admit(epoch, n, limit)
+	if a.Epoch != epoch || a.Closed > 0 {
+		l.note(a, epoch)
+	}
 	if a.Verdict != atomicring.Admitted {
 		l.noteDenied()
 		return false
@@ -95,11 +103,29 @@ func (l *Limiter) WaitN(ctx context.Context, n uint64) error {
 	})
 }
 
+// SetLimit changes the limit. Used counts are kept: with 7 used, a change from
+// 10 to 2 denies until enough of them have expired. Every call begun after
+// SetLimit has returned sees the new limit; around the change no window holds
+// more than the larger of the two. While the limit is [Unlimited] nothing is
+// counted. Waiting calls are woken to look again. A limit that does not fit is
+// an error that matches [ErrConfig] and changes nothing.
+func (l *Limiter) SetLimit(limit uint64) error {
+	l.setting.Lock()
+	defer l.setting.Unlock()
+	if limit >= l.limit.Load() {
+		return l.policy.setLimit(limit)
+	}
+	var err error
+	l.ring.Lower(l.epoch(l.now()), func() { err = l.policy.setLimit(limit) })
+	return err
+}
+
 // Stats returns what the limiter has counted.
 func (l *Limiter) Stats() Stats {
 	var s Stats
 	l.policy.stats(&s)
 	s.Admitted = l.admitted.Load()
+	s.Undeposited = l.ring.Undeposited()
 	return s
 }
 
@@ -112,15 +138,7 @@ func (l *Limiter) Close() error {
 	return nil
 }
 
-// admit asks the ring and does the bookkeeping.
-func (l *Limiter) admit(n, limit, epoch uint64) atomicring.Admission {
-	a := l.ring.Admit(&l.layout, epoch, n, limit)
-	if a.Epoch != epoch || a.Closed > 0 {
-		l.note(a, epoch)
-	}
-	return a
-}
-
+// note does what bookkeeping a decision in epoch needs.
 func (l *Limiter) note(a atomicring.Admission, epoch uint64) {
 	if a.Epoch > epoch {
 		l.noteLate(a.Epoch, epoch)
@@ -137,8 +155,9 @@ func (l *Limiter) attempt(n, limit uint64) (Decision, receipt) {
 	}
 	now := l.now()
 	epoch := l.epoch(now)
-	a := l.admit(n, limit, epoch)
-	return l.decision(l.ring, a, n, limit, epoch, now), receipt{l.ring, a.Epoch, n}
+	a := l.ring.AdmitExact(epoch, n, limit)
+	l.note(a, epoch)
+	return l.decision(a, n, limit, epoch, now), receipt{l.ring.Ring(), a.Epoch, n}
 }
 
 func (l *Limiter) peek(n, limit uint64) Decision {
@@ -147,5 +166,15 @@ func (l *Limiter) peek(n, limit uint64) Decision {
 	}
 	now := l.now()
 	epoch := l.epoch(now)
-	return l.decision(l.ring, l.ring.Peek(&l.layout, epoch, n, limit), n, limit, epoch, now)
+	return l.decision(l.ring.Peek(epoch, n, limit), n, limit, epoch, now)
+}
+
+// decision puts the ring's answer into the caller's terms.
+func (l *Limiter) decision(a atomicring.Admission, n, limit, epoch uint64, now time.Duration) Decision {
+	d, done := l.admission(a, n, limit, now)
+	if !done {
+		retry, reset, ok := l.ring.RetryAfter(epoch, n, limit)
+		l.waits(&d, n, retry, reset, ok, now)
+	}
+	return d
 }

@@ -143,13 +143,8 @@ func configError(faults []error) error {
 	return fmt.Errorf("%w: %w", ErrConfig, errors.Join(faults...))
 }
 
-// SetLimit changes the limit. Used counts are kept: with 7 used, a change from
-// 10 to 2 denies until enough of them have expired. Every call begun after
-// SetLimit has returned sees the new limit; around the change no window holds
-// more than the larger of the two. While the limit is [Unlimited] nothing is
-// counted. Waiting calls are woken to look again. A limit that does not fit is
-// an error that matches [ErrConfig] and changes nothing.
-func (p *policy) SetLimit(limit uint64) error {
+// setLimit changes the limit and wakes the sleepers.
+func (p *policy) setLimit(limit uint64) error {
 	if err := p.checkLimit(limit, p.tick); err != nil {
 		return configError([]error{err})
 	}
@@ -184,30 +179,33 @@ func (p *policy) noteDenied() {
 // unlimited is the decision where there is no limit.
 var unlimited = Decision{Allowed: true, Reason: ReasonUnlimited, Limit: Unlimited, Remaining: Unlimited}
 
-// decision puts the ring's answer to a request for n units, read at now in
-// epoch, into the caller's terms. A nil ring is one that does not exist yet.
-func (p *policy) decision(r *atomicring.Ring, a atomicring.Admission, n, limit, epoch uint64, now time.Duration) Decision {
-	d := Decision{Limit: limit, Remaining: limit - min(a.Total, limit)}
-	if a.Verdict == atomicring.Admitted {
-		d.Allowed, d.Reason = true, ReasonAdmitted
-		if a.Total > 0 && n > 0 {
-			d.ResetAfter = p.until(a.Epoch+uint64(p.layout.Slots()), now)
-			return d
-		}
+// admission puts a ring's answer to a request for n units into the caller's
+// terms. done is false where it lacks what only a walk over the ring tells, see
+// waits.
+func (p *policy) admission(a atomicring.Admission, n, limit uint64, now time.Duration) (d Decision, done bool) {
+	d = Decision{Limit: limit, Remaining: limit - min(a.Total, limit)}
+	if a.Verdict != atomicring.Admitted {
+		return d, false
 	}
-	reset, retry, ok := epoch, epoch, true
-	if r != nil {
-		retry, reset, ok = r.RetryAfter(&p.layout, epoch, n, limit)
+	d.Allowed, d.Reason = true, ReasonAdmitted
+	if n == 0 || a.Total == 0 {
+		return d, false
 	}
+	d.ResetAfter = p.until(a.Epoch+uint64(p.layout.Slots()), now)
+	return d, true
+}
+
+// waits fills in how long the caller has to wait, by the epochs from now on in
+// which the request fits, and in which nothing is counted any more.
+func (p *policy) waits(d *Decision, n, retry, reset uint64, ok bool, now time.Duration) {
 	d.ResetAfter = p.until(reset, now)
 	switch {
 	case d.Allowed:
-	case n > limit:
+	case n > d.Limit:
 		d.Reason, d.RetryAfter = ReasonTooCostly, Never
 	case !ok:
 		d.RetryAfter = Never
 	default:
 		d.RetryAfter = p.until(retry, now)
 	}
-	return d
 }
