@@ -51,24 +51,16 @@ const style = `
 // value of each on top.
 func chart(title, note string, panels []panel) string {
 	columns := min(2, len(panels))
-	heights := make([]int, columns)
 	var body strings.Builder
-	top := margin + 44
-	for i := range heights {
-		heights[i] = top
-	}
-	for _, p := range panels {
-		column := 0
-		for i, h := range heights {
-			if h < heights[column] {
-				column = i
-			}
+	y := margin + 44
+	for row := range slices.Chunk(panels, columns) {
+		tallest := 0
+		for i, p := range row {
+			tallest = max(tallest, drawPanel(&body, p, margin+i*(panelWidth+margin), y))
 		}
-		x := margin + column*(panelWidth+margin)
-		heights[column] += drawPanel(&body, p, x, heights[column])
+		y += tallest
 	}
-	width := margin + columns*(panelWidth+margin)
-	height := slices.Max(heights) + margin
+	width, height := margin+columns*(panelWidth+margin), y+margin
 	var svg strings.Builder
 	fmt.Fprintf(&svg, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img">`, width, height, width, height)
 	fmt.Fprintf(&svg, "\n<title>%s</title>\n<style>%s</style>\n", html.EscapeString(title), style)

@@ -336,7 +336,7 @@ func (r *report) accuracy() {
 			for _, clock := range r.names("Accuracy", "clock") {
 				q := query{bench: "Accuracy", params: map[string]string{"impl": impl, "slots": slots, "clock": clock}}
 				bursts, steady := q.with("load", "bursts"), q.with("load", "steady")
-				if len(r.values(bursts, "worst/limit")) == 0 {
+				if len(r.values(q, "worst/limit")) == 0 {
 					continue
 				}
 				r.row(impl, slots, clock, number(r.largest(bursts, "worst/limit")), number(r.largest(steady, "worst/limit")),
