@@ -228,10 +228,13 @@ func (k *Keyed[K]) attempt(key K, n, limit uint64) (Decision, receipt) {
 	now := k.now()
 	epoch := k.epoch(now)
 	r, a, full := k.admit(key, n, limit, epoch)
-	if full {
+	switch {
+	case full:
 		return k.full(limit), receipt{}
+	case a.Verdict != atomicring.Admitted:
+		return k.answer(r, a, n, limit, epoch, now), receipt{}
 	}
-	return k.decision(r, a, n, limit, epoch, now), receipt{r, a.Epoch, n}
+	return k.taken(a, limit, now), receipt{r, a.Epoch, n}
 }
 
 func (k *Keyed[K]) peek(key K, n, limit uint64) Decision {
@@ -258,7 +261,7 @@ func (k *Keyed[K]) peek(key K, n, limit uint64) Decision {
 			a.Verdict = atomicring.Denied
 		}
 		if a.Verdict != atomicring.Retired {
-			return k.decision(r, a, n, limit, epoch, now)
+			return k.answer(r, a, n, limit, epoch, now)
 		}
 		if p == own {
 			k.table.drop(hash, key, r)
@@ -272,16 +275,12 @@ func (k *Keyed[K]) full(limit uint64) Decision {
 	return Decision{Reason: ReasonFull, Limit: limit, RetryAfter: k.tick}
 }
 
-// decision puts the answer of a ring, nil for one that does not exist yet, into
-// the caller's terms.
-func (k *Keyed[K]) decision(r *atomicring.Ring, a atomicring.Admission, n, limit, epoch uint64, now time.Duration) Decision {
-	d, done := k.admission(a, n, limit, now)
-	if !done {
-		retry, reset, ok := epoch, epoch, true
-		if r != nil {
-			retry, reset, ok = r.RetryAfter(&k.layout, epoch, n, limit)
-		}
-		k.waits(&d, n, retry, reset, ok, now)
+// answer is the decision where nothing was counted. A nil ring is one that does
+// not exist yet.
+func (k *Keyed[K]) answer(r *atomicring.Ring, a atomicring.Admission, n, limit, epoch uint64, now time.Duration) Decision {
+	retry, reset, ok := epoch, epoch, true
+	if r != nil {
+		retry, reset, ok = r.RetryAfter(&k.layout, epoch, n, limit)
 	}
-	return d
+	return k.policy.answer(a, n, limit, retry, reset, ok, now)
 }

@@ -157,7 +157,10 @@ func (l *Limiter) attempt(n, limit uint64) (Decision, receipt) {
 	epoch := l.epoch(now)
 	a := l.ring.AdmitExact(epoch, n, limit)
 	l.note(a, epoch)
-	return l.decision(a, n, limit, epoch, now), receipt{l.ring.Ring(), a.Epoch, n}
+	if a.Verdict != atomicring.Admitted {
+		return l.answer(a, n, limit, epoch, now), receipt{}
+	}
+	return l.taken(a, limit, now), receipt{l.ring.Ring(), a.Epoch, n}
 }
 
 func (l *Limiter) peek(n, limit uint64) Decision {
@@ -166,15 +169,11 @@ func (l *Limiter) peek(n, limit uint64) Decision {
 	}
 	now := l.now()
 	epoch := l.epoch(now)
-	return l.decision(l.ring.Peek(epoch, n, limit), n, limit, epoch, now)
+	return l.answer(l.ring.Peek(epoch, n, limit), n, limit, epoch, now)
 }
 
-// decision puts the ring's answer into the caller's terms.
-func (l *Limiter) decision(a atomicring.Admission, n, limit, epoch uint64, now time.Duration) Decision {
-	d, done := l.admission(a, n, limit, now)
-	if !done {
-		retry, reset, ok := l.ring.RetryAfter(epoch, n, limit)
-		l.waits(&d, n, retry, reset, ok, now)
-	}
-	return d
+// answer is the decision where nothing was counted.
+func (l *Limiter) answer(a atomicring.Admission, n, limit, epoch uint64, now time.Duration) Decision {
+	retry, reset, ok := l.ring.RetryAfter(epoch, n, limit)
+	return l.policy.answer(a, n, limit, retry, reset, ok, now)
 }

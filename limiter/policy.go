@@ -179,33 +179,31 @@ func (p *policy) noteDenied() {
 // unlimited is the decision where there is no limit.
 var unlimited = Decision{Allowed: true, Reason: ReasonUnlimited, Limit: Unlimited, Remaining: Unlimited}
 
-// admission puts a ring's answer to a request for n units into the caller's
-// terms. done is false where it lacks what only a walk over the ring tells, see
-// waits.
-func (p *policy) admission(a atomicring.Admission, n, limit uint64, now time.Duration) (d Decision, done bool) {
-	d = Decision{Limit: limit, Remaining: limit - min(a.Total, limit)}
-	if a.Verdict != atomicring.Admitted {
-		return d, false
+// taken is the decision on a request that was admitted and counted.
+func (p *policy) taken(a atomicring.Admission, limit uint64, now time.Duration) Decision {
+	return Decision{
+		Allowed:    true,
+		Reason:     ReasonAdmitted,
+		Limit:      limit,
+		Remaining:  limit - min(a.Total, limit),
+		ResetAfter: p.until(a.Epoch+uint64(p.layout.Slots()), now),
 	}
-	d.Allowed, d.Reason = true, ReasonAdmitted
-	if n == 0 || a.Total == 0 {
-		return d, false
-	}
-	d.ResetAfter = p.until(a.Epoch+uint64(p.layout.Slots()), now)
-	return d, true
 }
 
-// waits fills in how long the caller has to wait, by the epochs from now on in
-// which the request fits, and in which nothing is counted any more.
-func (p *policy) waits(d *Decision, n, retry, reset uint64, ok bool, now time.Duration) {
-	d.ResetAfter = p.until(reset, now)
+// answer is the decision on a request for n units for which nothing was
+// counted: one that was denied, or only asked about. A walk over the ring has
+// told the epochs from which on it fits, if ok, and nothing is counted any more.
+func (p *policy) answer(a atomicring.Admission, n, limit, retry, reset uint64, ok bool, now time.Duration) Decision {
+	d := Decision{Limit: limit, Remaining: limit - min(a.Total, limit), ResetAfter: p.until(reset, now)}
 	switch {
-	case d.Allowed:
-	case n > d.Limit:
+	case a.Verdict == atomicring.Admitted:
+		d.Allowed, d.Reason = true, ReasonAdmitted
+	case n > limit:
 		d.Reason, d.RetryAfter = ReasonTooCostly, Never
 	case !ok:
 		d.RetryAfter = Never
 	default:
 		d.RetryAfter = p.until(retry, now)
 	}
+	return d
 }

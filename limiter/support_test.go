@@ -1,0 +1,264 @@
+package limiter
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A rolling is one limit, however it is kept. Concurrency tests are written on
+// it, so that every implementation goes through all of them.
+type rolling interface {
+	Allow() bool
+	AllowN(n uint64) bool
+	Attempt(n uint64) Decision
+	Peek(n uint64) Decision
+	WaitN(ctx context.Context, n uint64) error
+	SetLimit(limit uint64) error
+	Stats() Stats
+}
+
+// rollings are the implementations by name. The model under a lock is one of
+// them: it shows that the tests ask for nothing impossible.
+var rollings = map[string]func(tb testing.TB, config Config) rolling{
+	"Limiter": func(tb testing.TB, config Config) rolling { return newLimiter(tb, config) },
+	"Limiter/NoCredits": func(tb testing.TB, config Config) rolling {
+		config.NoCredits = true
+		return newLimiter(tb, config)
+	},
+	"Keyed": func(tb testing.TB, config Config) rolling {
+		return oneKey{newKeyed[string](tb, KeyedConfig{Config: config, SweepEvery: NoSweep}), "key"}
+	},
+	"Keyed/overflow": func(tb testing.TB, config Config) rolling {
+		return newOverflowKey(tb, config)
+	},
+	"mutex": func(tb testing.TB, config Config) rolling { return newMutexModel(tb, config) },
+}
+
+// eachRolling runs f for every implementation.
+func eachRolling(t *testing.T, f func(t *testing.T, start func(tb testing.TB, config Config) rolling)) {
+	for name, start := range rollings {
+		t.Run("impl="+name, func(t *testing.T) { f(t, start) })
+	}
+}
+
+// oneKey is one key of a Keyed.
+type oneKey struct {
+	*Keyed[string]
+	key string
+}
+
+func (o oneKey) Allow() bool                               { return o.Keyed.Allow(o.key) }
+func (o oneKey) AllowN(n uint64) bool                      { return o.Keyed.AllowN(o.key, n) }
+func (o oneKey) Attempt(n uint64) Decision                 { return o.Keyed.Attempt(o.key, n) }
+func (o oneKey) Peek(n uint64) Decision                    { return o.Keyed.Peek(o.key, n) }
+func (o oneKey) WaitN(ctx context.Context, n uint64) error { return o.Keyed.WaitN(ctx, o.key, n) }
+
+// newOverflowKey returns a key that has to share an overflow state, since
+// another key takes the only place for as long as it has units counted.
+func newOverflowKey(tb testing.TB, config Config) oneKey {
+	k := newKeyed[string](tb, KeyedConfig{Config: config, MaxKeys: 1, SweepEvery: NoSweep})
+	k.table.count.Add(1) // a key that never goes
+	return oneKey{k, "key"}
+}
+
+func newLimiter(tb testing.TB, config Config) *Limiter {
+	tb.Helper()
+	l, err := New(config)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, l.Close()) })
+	return l
+}
+
+func newKeyed[K comparable](tb testing.TB, config KeyedConfig) *Keyed[K] {
+	tb.Helper()
+	k, err := NewKeyed[K](config)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, k.Close()) })
+	return k
+}
+
+func newStore(tb testing.TB, config MemoryStoreConfig) *MemoryStore {
+	tb.Helper()
+	s, err := NewMemoryStore(config)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, s.Close()) })
+	return s
+}
+
+// A hookClock is a manual clock on which a test can make a caller late: hook,
+// if there is one, runs once, after the next reading was taken and before the
+// caller gets it.
+type hookClock struct {
+	*ManualClock
+	hook atomic.Pointer[func()]
+}
+
+func newHookClock() *hookClock { return &hookClock{ManualClock: NewManualClock()} }
+
+// late lets f happen between the next reading and what its caller does with it.
+func (c *hookClock) late(f func()) { c.hook.Store(&f) }
+
+func (c *hookClock) Now() time.Duration {
+	now := c.ManualClock.Now()
+	if f := c.hook.Swap(nil); f != nil {
+		(*f)()
+	}
+	return now
+}
+
+// A countingClock counts its readings.
+type countingClock struct {
+	*ManualClock
+	readings atomic.Int64
+}
+
+func (c *countingClock) Now() time.Duration {
+	c.readings.Add(1)
+	return c.ManualClock.Now()
+}
+
+// A staleClock is a manual clock whose readings are up to resolution old, at
+// random. They never go back.
+type staleClock struct {
+	*ManualClock
+	resolution time.Duration
+	mu         sync.Mutex
+	last       time.Duration
+	rand       *rand.Rand
+}
+
+func newStaleClock(resolution time.Duration, seed uint64) *staleClock {
+	return &staleClock{ManualClock: NewManualClock(), resolution: resolution, rand: rand.New(rand.NewPCG(seed, 1))}
+}
+
+func (c *staleClock) Resolution() time.Duration { return c.resolution }
+
+func (c *staleClock) Now() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.ManualClock.Now()
+	c.last = max(c.last, now-time.Duration(c.rand.Int64N(int64(c.resolution)+1)))
+	return c.last
+}
+
+// seedOf returns the seed of a test with random input: RINGFENCE_SEED, or a new
+// one. A test that fails shows it.
+func seedOf(tb testing.TB) uint64 {
+	tb.Helper()
+	seed := rand.Uint64()
+	if s, ok := os.LookupEnv("RINGFENCE_SEED"); ok {
+		var err error
+		seed, err = strconv.ParseUint(s, 10, 64)
+		require.NoError(tb, err, "RINGFENCE_SEED is %q", s)
+	}
+	tb.Logf("RINGFENCE_SEED=%d", seed)
+	return seed
+}
+
+// newRand returns a source of random numbers with the seed of seedOf.
+func newRand(tb testing.TB) *rand.Rand {
+	tb.Helper()
+	return rand.New(rand.NewPCG(seedOf(tb), 0))
+}
+
+// rounds returns n, or fewer under the race detector and with -short.
+func rounds(n int) int {
+	if raceEnabled {
+		n /= 10
+	}
+	if testing.Short() {
+		n /= 10
+	}
+	return max(n, 1)
+}
+
+// eachProcs runs f with GOMAXPROCS 1, 2, 4 and 8.
+func eachProcs(t *testing.T, f func(t *testing.T)) {
+	for _, procs := range []int{1, 2, 4, 8} {
+		t.Run(fmt.Sprintf("procs=%d", procs), func(t *testing.T) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
+			f(t)
+		})
+	}
+}
+
+// crowd runs f in n goroutines that one barrier releases, and waits for all.
+func crowd(n int, f func(i int)) {
+	var ready, done sync.WaitGroup
+	open := make(chan struct{})
+	for i := range n {
+		ready.Add(1)
+		done.Go(func() {
+			ready.Done()
+			<-open
+			f(i)
+		})
+	}
+	ready.Wait()
+	close(open)
+	done.Wait()
+}
+
+// goroutinesSettle waits until no more than n goroutines are left, yielding the
+// processor in between, and reports whether that came true.
+func goroutinesSettle(n int) bool {
+	for range 100_000 {
+		if runtime.NumGoroutine() <= n {
+			return true
+		}
+		runtime.Gosched()
+	}
+	return false
+}
+
+// heap returns the bytes in use on the heap after a collection.
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC() // what the first one's finalizers and weak pointers let go
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// An event is units admitted at an instant from low to high, both included, of
+// whatever time the test measures.
+type event struct {
+	low, high time.Duration
+	units     uint64
+}
+
+// busiest returns the most units that are surely inside one half-open interval
+// of length window: whose instant cannot be outside.
+func busiest(events []event, window time.Duration) (most uint64) {
+	// The interval may as well begin where some event's low is. Events enter as
+	// their high comes into reach, and leave as their low falls behind.
+	events = slices.Clone(events)
+	slices.SortFunc(events, func(a, b event) int { return int(min(max(a.low-b.low, -1), 1)) })
+	for i, first := range events {
+		if i > 0 && events[i-1].low == first.low {
+			continue
+		}
+		var inside uint64
+		for _, e := range events[i:] {
+			if e.low-first.low >= window {
+				break
+			}
+			if e.high-first.low < window {
+				inside += e.units
+			}
+		}
+		most = max(most, inside)
+	}
+	return most
+}
