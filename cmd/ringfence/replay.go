@@ -211,8 +211,7 @@ func (l *accessLog) replay(p policy) (*report, error) {
 	if len(l.requests) == 0 {
 		return r, nil
 	}
-	first, last := l.requests[0].time(), l.requests[len(l.requests)-1].time()
-	w, err := newWindows(p, len(l.requests), first, last)
+	w, err := newWindows(p, len(l.requests), len(l.clients), l.requests[0].time())
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +222,11 @@ func (l *accessLog) replay(p policy) (*report, error) {
 		}
 		minute, client := &r.minutes[len(r.minutes)-1], &r.clients[q.client]
 		minute.requests++
-		if w.allow(client.name, q.time()) {
+		allowed, err := w.allow(client.name, q.time())
+		if err != nil {
+			return nil, err
+		}
+		if allowed {
 			client.admitted++
 		} else {
 			client.denied++

@@ -298,8 +298,8 @@ func TestReplay_BadFlags(t *testing.T) {
 		{"-limit 5 -window 60", `invalid value "60" for flag -window: want a duration above 0, such as 1m`},
 		{"-limit 5 -window 0s", `invalid value "0s" for flag -window: want a duration above 0, such as 1m`},
 		{"-limit 5 -window -1m", `invalid value "-1m" for flag -window: want a duration above 0, such as 1m`},
-		{"-limit 5 -window 1m -slots 0", `invalid value "0" for flag -slots: want an integer of 1 to 1048575`},
-		{"-limit 5 -window 1m -slots 1048576", `invalid value "1048576" for flag -slots: want an integer of 1 to 1048575`},
+		{"-limit 5 -window 1m -slots 0", `invalid value "0" for flag -slots: want an integer of 1 to 65536`},
+		{"-limit 5 -window 1m -slots 65537", `invalid value "65537" for flag -slots: want an integer of 1 to 65536`},
 		{"-limit 5 -window 9us", "flag -window is 9µs, want at least 10µs, a microsecond for each of -slots 10"},
 		{"-limit 5 -window 1m -rate 2", "flag provided but not defined: -rate"},
 	} {
@@ -310,26 +310,27 @@ func TestReplay_BadFlags(t *testing.T) {
 	}
 }
 
-// Epoch and count share 64 bits: what does not fit is said, and what just fits
-// is right.
-func TestReplay_EpochsThatDoNotFit(t *testing.T) {
-	at := func(date string) string { return "c - - [" + date + ":00:00:00 +0000] \"-\" 200 1\n" }
-	many := strings.Repeat(at("01/Jan/1970"), 1023) + at("31/Dec/2261")
-	status, _, stderr := command(many, "replay", "-limit", "1024", "-window", "1us", "-slots", "1")
-	require.Equal(t, exitBad, status)
-	require.Equal(t, "ringfence replay: flag -window is 1µs with -slots 1: the log spans 9214560000000000 ticks of 1µs, "+
-		"and 4503599627370494 fit beside counts up to 1024\n", stderr)
-
+// A limiter keeps time for 30 years: a longer log has to have a pause in which
+// everything expires, and its length then decides nothing.
+func TestReplay_LongLogs(t *testing.T) {
+	at := func(year int, date string) string {
+		return fmt.Sprintf("c - - [%s/%d:00:00:00 +0000] \"-\" 200 1\n", date, year)
+	}
 	p := policy{limit: 100, window: time.Microsecond, slots: 1}
+	many := strings.Repeat(at(1970, "01/Jan"), 1023) + at(2261, "31/Dec")
 	require.Contains(t, replayText(t, p, many), "admitted 101\n")
-
-	// What counts is how long the log is, not when it was, and how often a
-	// client can be admitted, not how often it might.
-	p.limit = 1024
-	late := strings.Repeat(at("30/Dec/2261"), 1024) + at("31/Dec/2261")
-	require.Contains(t, replayText(t, p, late), "admitted 1025\n")
 	p.limit = maxReplayLimit
-	require.Contains(t, replayText(t, p, at("01/Jan/1970")+at("31/Dec/2261")), "admitted 2\n")
+	require.Contains(t, replayText(t, p, many), "admitted 1024\n")
+
+	var yearly strings.Builder
+	for year := 1970; year < 2005; year++ {
+		yearly.WriteString(at(year, "01/Jan") + at(year, "01/Jan"))
+	}
+	p = policy{limit: 1, window: 200 * 24 * time.Hour, slots: 10}
+	require.Contains(t, replayText(t, p, yearly.String()), "admitted 35\n")
+	status, _, stderr := command(yearly.String(), "replay", "-limit", "1", "-window", "9000h", "-slots", "10")
+	require.Equal(t, exitBad, status)
+	require.Equal(t, "ringfence replay: the log spans 271752h0m0s without a pause of 10800h0m0s, and 30 years and one such pause fit\n", stderr)
 }
 
 // BenchmarkReplay measures the command from text to report.

@@ -4,60 +4,78 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ringfence-go/ringfence/atomicring"
+	"github.com/ringfence-go/ringfence/limiter"
 )
 
 const (
-	maxReplayLimit uint64 = 1<<62 - 1
-	maxReplaySlots        = atomicring.MaxSlots - 1
+	maxReplayLimit = limiter.Unlimited - 1
+	maxReplaySlots = limiter.MaxSlots
+
+	// lifetime is how long a limiter keeps time, beside its own window.
+	lifetime = 30 * 365 * 24 * time.Hour
 )
 
 // windows holds one rolling window per client. It is all that knows how a
 // request is decided. Times are since 1970.
 type windows struct {
-	layout atomicring.Layout
-	limit  uint64
-	tick   time.Duration
-	first  time.Duration // number of the tick that is the rings' epoch 0
-	rings  map[string]*atomicring.Ring
+	keyed *limiter.Keyed[string]
+	clock *limiter.ManualClock
+	tick  time.Duration
+	idle  time.Duration // after which nothing is counted any more
+	first time.Duration // the reading at the beginning
+	last  time.Duration // the now of the last call
+	skip  time.Duration // how far the clock is behind now
 }
 
-// newWindows returns windows for a number of requests, the first and the last
-// at the times given.
-func newWindows(p policy, requests int, first, last time.Duration) (*windows, error) {
-	// A client never has more in its window than there are requests, and fewer
-	// bits for the count leave more for the epoch.
-	limit := min(p.limit, uint64(requests))
-	layout, err := atomicring.NewLayout(p.slots+1, max(limit, 1))
-	if err != nil {
-		return nil, err
+// newWindows returns windows for a number of requests of a number of clients,
+// the first one at the time given.
+func newWindows(p policy, requests, clients int, first time.Duration) (*windows, error) {
+	tick := (p.window-1)/time.Duration(p.slots) + 1
+	w := &windows{
+		clock: limiter.NewManualClock(),
+		tick:  tick,
+		idle:  satMul(tick, p.slots+2),
+		first: first - first%tick, // a limiter's ticks begin at the first reading
+		last:  first,
 	}
-	tick := p.window / time.Duration(p.slots)
-	if p.window%time.Duration(p.slots) != 0 {
-		tick++
-	}
-	w := &windows{layout: layout, limit: limit, tick: tick, first: first / tick, rings: map[string]*atomicring.Ring{}}
-	if ticks := w.epoch(last); ticks > layout.MaxEpoch() {
-		return nil, fmt.Errorf("flag -window is %v with -slots %d: the log spans %d ticks of %v, and %d fit beside counts up to %d",
-			p.window, p.slots, ticks, tick, layout.MaxEpoch(), limit)
-	}
-	return w, nil
-}
-
-// epoch returns the number of ticks from the one of the first request to the
-// one of now. Only differences of epochs matter to a ring, so ticks still begin
-// at multiples of the tick since 1970.
-func (w *windows) epoch(now time.Duration) uint64 {
-	return uint64(now/w.tick - w.first)
+	w.clock.Set(w.first)
+	var err error
+	w.keyed, err = limiter.NewKeyed[string](limiter.KeyedConfig{
+		Config: limiter.Config{
+			// A client never has more in its window than there are requests.
+			Limit:  min(p.limit, uint64(requests)),
+			Window: p.window,
+			Slots:  p.slots,
+			Clock:  w.clock,
+		},
+		MaxKeys:    clients,
+		SweepEvery: limiter.NoSweep,
+	})
+	return w, err
 }
 
 // allow decides a request of a client at now, which must not be before the now
 // of the last call.
-func (w *windows) allow(client string, now time.Duration) bool {
-	ring := w.rings[client]
-	if ring == nil {
-		ring = w.layout.NewRing()
-		w.rings[client] = ring
+func (w *windows) allow(client string, now time.Duration) (bool, error) {
+	// A pause in which everything expires decides nothing by its length: skip
+	// whole ticks of it, so that a log with a stray old line fits too.
+	if pause := now - w.last; pause > w.idle {
+		pause -= w.idle
+		w.skip += pause - pause%w.tick
 	}
-	return ring.Admit(&w.layout, w.epoch(now), 1, w.limit).Verdict == atomicring.Admitted
+	w.last = now
+	reading := now - w.skip
+	if span := reading - w.first; span-w.idle > lifetime {
+		return false, fmt.Errorf("the log spans %v without a pause of %v, and 30 years and one such pause fit", span, w.idle)
+	}
+	w.clock.Set(reading)
+	return w.keyed.Allow(client), nil
+}
+
+// satMul returns d * n, and the largest Duration where that is larger.
+func satMul(d time.Duration, n int) time.Duration {
+	if product := d * time.Duration(n); product/time.Duration(n) == d {
+		return product
+	}
+	return 1<<63 - 1
 }
