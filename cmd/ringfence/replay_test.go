@@ -330,7 +330,7 @@ func TestReplay_LongLogs(t *testing.T) {
 	require.Contains(t, replayText(t, p, yearly.String()), "admitted 35\n")
 	status, _, stderr := command(yearly.String(), "replay", "-limit", "1", "-window", "9000h", "-slots", "10")
 	require.Equal(t, exitBad, status)
-	require.Equal(t, "ringfence replay: the log spans 271752h0m0s without a pause of 10800h0m0s, and 30 years and one such pause fit\n", stderr)
+	require.Equal(t, "ringfence replay: the log spans 280512h0m0s without a pause of 10800h0m0s, and 30 years and one such pause fit\n", stderr)
 }
 
 // BenchmarkReplay measures the command from text to report.
