@@ -14,7 +14,7 @@
 
    One protection removed each; every one of them must make spin fail:
    NOSEAL, DROP, NOSTEAL, SPENDSEALED, DEPOSITSEALED, TAKESEALED, STALEHAND,
-   NOGIVEBACK, LATEHINT (needs nothing else), BLIND (needs LOWER). */
+   NOGIVEBACK, LATEHINT; BLIND and SHORTEXACT (with LOWER). */
 
 #define N 2        /* sub-windows that count; checks below rely on 2 */
 #define S 2        /* stripes */
@@ -56,7 +56,7 @@ byte spent[E + 2]; /* units of admitted calls */
 byte held[E + 2];  /* units in a caller's hands: charged or taken off a stripe */
 byte lost[E + 2];  /* units counted that nobody can spend any more */
 bit  stirred[P];   /* units came out of somebody's hands during this scan */
-bit  lowered, tail;
+bit  tail;         /* a call admitted under a limit that was no longer set */
 
 #define BEFORE(e)     (EPOCH(slot[(e) % N]) == (e) - 1 -> COUNT(slot[(e) % N]) : 0)
 #define CREDITS(e, j) (EPOCH(stripe[j]) == (e) -> COUNT(stripe[j]) : 0)
@@ -73,48 +73,45 @@ bit  lowered, tail;
 	assert(x <= e && e <= clock); \
 	assert(spent[e - 1] + spent[e] <= LIMIT); \
 	assert(spent[e] + spent[e + 1] <= LIMIT); \
-	tail = tail || (lowered && lim == LIMIT); \
+	tail = (tail || lim != limit); \
 	assert(spent[e - 1] + spent[e] <= lim || (tail && x >= until)); \
 	CONSERVED
 
-#define STIR(me) stirred[0] = 1; stirred[1] = 1; stirred[P - 1] = 1
+#define STIR stirred[0] = 1; stirred[1] = 1; stirred[P - 1] = 1
+
+#ifdef BLIND
+#define SPENDS (n == 1)
+#else
+#define SPENDS (n == 1 && x >= until)
+#endif
 
 /* Deposit units at epoch e on the own stripe. Who made the CAS fail: another
    deposit, a spend, a steal, or the seal of this very epoch. */
 inline deposit(units) {
 	do
-	:: true ->
+	:: atomic {
 		w = stripe[own];
 		if
 #ifdef DEPOSITSEALED
-		:: EPOCH(w) == e ->
+		:: EPOCH(w) == e -> next = w + (units)
 #else
-		:: EPOCH(w) == e && !FLAG(w) ->
+		:: EPOCH(w) == e && !FLAG(w) -> next = w + (units)
 #endif
-			atomic {
-				if
-				:: stripe[own] == w ->
-					stripe[own] = w + (units);
-					held[e] = held[e] - (units); STIR(me); CONSERVED; break
-				:: else
-				fi
-			}
-		:: EPOCH(w) < e ->
-			atomic {
-				if
-				:: stripe[own] == w ->
-					stripe[own] = WORD(e, 0, (units));
-					held[e] = held[e] - (units); STIR(me); CONSERVED; break
-				:: else
-				fi
-			}
+		:: EPOCH(w) < e -> next = WORD(e, 0, (units))
 		:: else ->
 			/* C5: units are lost only to a sub-window that is closing. */
-			atomic {
-				held[e] = held[e] - (units); lost[e] = lost[e] + (units);
-				assert(EPOCH(head) != e || FLAG(head)); CONSERVED; break
-			}
+			held[e] = held[e] - (units); lost[e] = lost[e] + (units);
+			assert(EPOCH(head) != e || FLAG(head)); CONSERVED; break
 		fi
+	}
+	atomic {
+		if
+		:: stripe[own] == w ->
+			stripe[own] = next;
+			held[e] = held[e] - (units); STIR; CONSERVED; break
+		:: else -> w = 0; next = 0
+		fi
+	}
 	od
 }
 
@@ -122,16 +119,16 @@ inline deposit(units) {
 inline closed(top, from, total) {
 	total = 0; i = 0;
 	do
-	:: i < N ->
-		atomic {
-			w = slot[i];
-			if
-			:: EPOCH(w) > 0 && EPOCH(w) + N > top && EPOCH(w) < from -> total = total + COUNT(w)
-			:: else
-			fi;
-			i++
-		}
-	:: else -> break
+	:: atomic {
+		i < N ->
+		w = slot[i];
+		if
+		:: EPOCH(w) > 0 && EPOCH(w) + N > top && EPOCH(w) < from -> total = total + COUNT(w)
+		:: else
+		fi;
+		w = 0; i++;
+		if :: i == N -> i = 0; break :: else fi
+	}
 	od
 }
 
@@ -141,62 +138,61 @@ proctype caller(byte me) {
 	own = me % S;
 	do
 	:: calls < CALLS ->
-		x = clock;
-		n = 1; do :: n < COSTS -> n++ :: break od;
+		atomic {
+			x = clock;
+			n = 1; do :: n < COSTS -> n++ :: break od;
+#ifdef LOWER
+		}
 		lim = limit;
 		until = exact;
-again:
-		/* 1. Spend a credit of the own stripe. */
-#ifdef BLIND
-		if
-		:: n == 1 ->
 #else
-		if
-		:: n == 1 && x >= until ->
+			lim = LIMIT
+		}
 #endif
+
+again:	atomic {
+			h = 0; e = 0; t = 0; w = 0; k = 0; u = 0; i = 0; j = 0; old = 0; next = 0; c = 0;
+			if
+			:: !SPENDS -> goto look
+			:: else
+			fi;
+			/* 1. Spend a credit of the own stripe. */
 			w = stripe[own];
 			if
 #ifdef SPENDSEALED
-			:: EPOCH(w) >= x && COUNT(w) > 0 ->
+			:: EPOCH(w) >= x && COUNT(w) > 0
 #else
-			:: !FLAG(w) && EPOCH(w) >= x && COUNT(w) > 0 ->
+			:: !FLAG(w) && EPOCH(w) >= x && COUNT(w) > 0
 #endif
-				atomic {
-					if
-					:: stripe[own] == w -> stripe[own] = w - 1; ADMIT(EPOCH(w)); goto done
-					:: else -> goto again
-					fi
-				}
-			:: else
+			:: else -> w = 0; goto look
 			fi
-		:: else
-		fi;
-
-		atomic {
-			h = head; e = EPOCH(h); t = COUNT(h);
-			stirred[me] = (held[e] > 0)
 		}
-		if
-		:: e == 0 ->
-			atomic { if :: head == h -> head = WORD(x, 0, 0) :: else fi }
-			goto again
-		:: e > 0 && e < x && !FLAG(h) ->
-			/* 5. Freeze. */
-			atomic { if :: head == h -> head = WORD(e, 1, t) :: else fi }
-			goto again
-		:: FLAG(h) -> goto close
-		:: else
-		fi;
+		atomic {
+			if
+			:: stripe[own] == w -> stripe[own] = w - 1; ADMIT(EPOCH(w)); goto done
+			:: else -> goto again
+			fi
+		}
 
-		if
-		:: n > lim -> goto done
-		:: n <= lim && t + n <= lim -> goto charge
-		:: else -> goto gather
-		fi;
+look:	atomic {
+			h = head; e = EPOCH(h); t = COUNT(h);
+			stirred[me] = (held[e] > 0);
+			if
+			:: e == 0 -> next = WORD(x, 0, 0)
+			:: e > 0 && FLAG(h) -> goto close
+			:: e > 0 && !FLAG(h) && e < x -> next = WORD(e, 1, t) /* 5. Freeze. */
+			:: else ->
+				if
+				:: n > lim -> goto done
+				:: n <= lim && t + n <= lim -> k = n; goto charge
+				:: n <= lim && t + n > lim -> goto gather
+				fi
+			fi
+		}
+		atomic { if :: head == h -> head = next :: else fi; goto again }
 
 		/* 2. Charge the head; deposit what this call does not need. */
 charge:
-		k = n;
 		if
 		:: n == 1 && x >= until && t + BATCH <= lim ->
 #ifdef LATEHINT
@@ -205,8 +201,7 @@ charge:
 			atomic {
 				if
 				:: on >= e -> k = BATCH
-				:: on >= e
-				:: on < e
+				:: true
 				:: on < e -> on = e
 				:: on < e -> on = e + 1
 				fi
@@ -218,35 +213,33 @@ charge:
 			if
 			:: head == h -> head = h + k; held[e] = held[e] + k - n; ADMIT(e)
 			:: else -> goto again
+			fi;
+			if
+			:: k == n -> goto done
+			:: else
 			fi
 		}
-		if
-		:: k > n ->
 #ifdef LATEHINT
-			atomic { if :: on < e -> on = e :: else fi };
+		atomic { if :: on < e -> on = e :: else fi };
 #endif
-			deposit(k - n)
-		:: else
-		fi;
+		deposit(k - n);
 		goto done;
 
 		/* 3. Short of room: look for credits before denying. */
 gather:
-		u = 0; j = 0;
 #ifndef NOSTEAL
 		if
 		:: on >= e ->
 			do
-			:: j < S ->
-				atomic {
-					w = stripe[j];
-					if
-					:: EPOCH(w) == e && !FLAG(w) -> u = u + COUNT(w)
-					:: else
-					fi;
-					j++
-				}
-			:: else -> break
+			:: atomic {
+				w = stripe[j];
+				if
+				:: EPOCH(w) == e && !FLAG(w) -> u = u + COUNT(w)
+				:: else
+				fi;
+				w = 0; j++;
+				if :: j == S -> j = 0; break :: else fi
+			}
 			od
 		:: else
 		fi;
@@ -265,10 +258,9 @@ gather:
 			}
 		:: else
 		fi;
-		/* Take up to what is missing off one stripe. */
-		j = 0; k = 0;
+		/* Take up to what is missing off the first stripe that has any. */
 		do
-		:: j < S ->
+		:: atomic {
 			w = stripe[j];
 			if
 #ifdef TAKESEALED
@@ -277,84 +269,89 @@ gather:
 			:: EPOCH(w) == e && !FLAG(w) && COUNT(w) > 0 ->
 #endif
 				k = t + n - lim;
-				if :: k > COUNT(w) -> k = COUNT(w) :: else fi;
-				atomic {
-					if
-					:: stripe[j] == w && k == n && x >= until && t <= lim ->
-						stripe[j] = w - k; ADMIT(e); goto done
-					:: stripe[j] == w && !(k == n && x >= until && t <= lim) ->
-						stripe[j] = w - k; held[e] = held[e] + k; CONSERVED; goto settle
-					:: stripe[j] != w
-					fi
-				}
-			:: else -> j++
+				if :: k > COUNT(w) -> k = COUNT(w) :: else fi
+			:: else ->
+				j++;
+				if :: j == S -> goto again :: else fi
 			fi
-		:: else -> goto again
+		}
+		if
+		:: k > 0 ->
+			atomic {
+				if
+				:: stripe[j] != w -> k = 0; w = 0
+				:: stripe[j] == w && k == n && x >= until && t <= lim ->
+					stripe[j] = w - k; ADMIT(e); goto done
+				:: else ->
+					stripe[j] = w - k; held[e] = held[e] + k; CONSERVED;
+					w = 0; u = 0; j = 0; goto settle
+				fi
+			}
+		:: else
+		fi
 		od;
 
 		/* 4. k units of epoch e in hand: use them or give them back. */
-settle:
-		h = head; t = COUNT(h);
-		if
+settle:	atomic {
+			h = head; t = COUNT(h);
+			if
 #ifdef STALEHAND
-		:: !FLAG(h) && t + n <= lim + k ->
+			:: !FLAG(h) && t + n <= lim + k -> next = h + n - k
 #else
-		:: EPOCH(h) == e && !FLAG(h) && t + n <= lim + k ->
+			:: EPOCH(h) == e && !FLAG(h) && t + n <= lim + k -> next = h + n - k
 #endif
-			atomic {
-				if
-				:: head == h ->
-					head = h + n - k; held[e] = held[e] - k; ADMIT(EPOCH(h)); goto done
-				:: else -> goto settle
-				fi
-			}
-		:: EPOCH(h) == e && !FLAG(h) && t + n > lim + k ->
+			:: EPOCH(h) == e && !FLAG(h) && t + n > lim + k -> next = h - k
+			:: else -> goto leave
+			fi
+		}
+		atomic {
+			if
+			:: head == h && t + n <= lim + k ->
+				head = next; held[e] = held[e] - k; ADMIT(EPOCH(h)); goto done
+			:: head == h && t + n > lim + k ->
 #ifdef NOGIVEBACK
-			atomic {
-				held[e] = held[e] - k; lost[e] = lost[e] + k;
-				assert(EPOCH(head) != e || FLAG(head)); goto again
-			}
+				lost[e] = lost[e] + k;
+				assert(EPOCH(head) != e || FLAG(head));
 #else
-			atomic {
-				if
-				:: head == h ->
-					head = h - k; held[e] = held[e] - k; STIR(me); CONSERVED; goto again
-				:: else -> goto settle
-				fi
-			}
+				head = next;
 #endif
-		:: else -> deposit(k); goto again
-		fi;
+				held[e] = held[e] - k; STIR; CONSERVED; goto again
+			:: else -> next = 0; goto settle
+			fi
+		}
+leave:	deposit(k);
+		goto again;
 
 		/* 6. Close: seal, publish, open. */
 close:
 		old = slot[(e - 1) % N];
-		u = 0; j = 0;
 		if
 		:: on >= e ->
 			do
-			:: j < S ->
+			:: atomic {
 				w = stripe[j];
 				if
 				:: EPOCH(w) > e -> goto again
 #ifdef NOSEAL
-				:: EPOCH(w) == e -> u = u + COUNT(w); j++
+				:: EPOCH(w) == e -> u = u + COUNT(w); j++; w = 0
 #else
-				:: EPOCH(w) == e && FLAG(w) -> u = u + COUNT(w); j++
-#endif
+				:: EPOCH(w) == e && FLAG(w) -> u = u + COUNT(w); j++; w = 0
+				:: EPOCH(w) == e && !FLAG(w) ->
 #ifdef DROP
-				:: EPOCH(w) == e && !FLAG(w) ->
-					atomic { if :: stripe[j] == w -> stripe[j] = WORD(e, 1, 0) :: else fi }
+					next = WORD(e, 1, 0)
 #else
-#ifndef NOSEAL
-				:: EPOCH(w) == e && !FLAG(w) ->
-					atomic { if :: stripe[j] == w -> stripe[j] = WORD(e, 1, COUNT(w)) :: else fi }
+					next = WORD(e, 1, COUNT(w))
 #endif
 #endif
-				:: EPOCH(w) < e ->
-					atomic { if :: stripe[j] == w -> stripe[j] = WORD(e, 1, 0) :: else fi }
-				fi
-			:: else -> break
+				:: EPOCH(w) < e -> next = WORD(e, 1, 0)
+				fi;
+				if :: j == S -> j = 0; break :: else fi
+			}
+			if
+			:: next > 0 ->
+				atomic { if :: stripe[j] == w -> stripe[j] = next :: else fi; w = 0; next = 0 }
+			:: else
+			fi
 			od
 		:: else
 		fi;
@@ -364,39 +361,42 @@ close:
 		:: head != h -> goto again
 		:: else
 		fi;
-		assert(c >= 0);
 		/* C3: a sub-window closes with what was spent, lost or is held. */
 		atomic {
+			assert(c >= 0);
 			if
 			:: slot[(e - 1) % N] == old ->
 				slot[(e - 1) % N] = WORD(e, 0, c);
 				assert(c == spent[e] + lost[e] + held[e])
 			:: else
-			fi
+			fi;
+			k = (x > e -> x : e + 1); old = 0; c = 0; u = 0; t = 0
 		}
-		k = (x > e -> x : e + 1);
 		closed(k, e + 1, next);
-		atomic { if :: head == h -> head = WORD(k, 0, next); CONSERVED :: else fi }
-		goto again;
+		atomic {
+			if :: head == h -> head = WORD(k, 0, next); CONSERVED :: else fi;
+			goto again
+		}
 
 done:
 #ifdef REFUNDS
 		if
 		:: got > 0 ->
 			do
-			:: true ->
+			:: atomic {
 				h = head;
 				if
-				:: EPOCH(h) == got && !FLAG(h) ->
-					atomic {
-						if
-						:: head == h ->
-							head = h - n; spent[got] = spent[got] - n; STIR(me); CONSERVED; break
-						:: else
-						fi
-					}
+				:: EPOCH(h) == got && !FLAG(h)
 				:: else -> break
 				fi
+			}
+			atomic {
+				if
+				:: head == h ->
+					head = h - n; spent[got] = spent[got] - n; STIR; CONSERVED; break
+				:: else
+				fi
+			}
 			od
 		:: true
 		fi;
@@ -423,10 +423,15 @@ proctype ticker() {
 #ifdef LOWER
 /* SetLimit to a lower limit. */
 proctype setter() {
+	byte h;
 	exact = 255;
 	limit = LOWER;
-	exact = clock + N;
-	lowered = 1
+	h = head;
+#ifdef SHORTEXACT
+	exact = EPOCH(h)
+#else
+	exact = EPOCH(h) + 1
+#endif
 }
 #endif
 
