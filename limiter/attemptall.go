@@ -23,11 +23,13 @@ const ownLimit = math.MaxUint64
 func (l *Limiter) Item(n uint64) Item { return Item{l, n, ownLimit} }
 
 // Item returns n units of key for [AttemptAll].
-func (k *Keyed[K]) Item(key K, n uint64) Item { return k.ItemLimit(key, n, ownLimit) }
+func (k *Keyed[K]) Item(key K, n uint64) Item {
+	return Item{&keyedTarget[K]{k, key}, n, ownLimit}
+}
 
 // ItemLimit is Item with a limit for this call alone, see [Keyed.AttemptLimit].
 func (k *Keyed[K]) ItemLimit(key K, n, limit uint64) Item {
-	return Item{&keyedTarget[K]{k, key}, n, limit}
+	return Item{&keyedTarget[K]{k, key}, n, callLimit(limit)}
 }
 
 // A target is what an item takes units of.
@@ -133,18 +135,16 @@ type share struct {
 // calls charge: so that concurrent calls do not deny each other in turn.
 func merge(shares []share, items []Item) []share {
 	for i, item := range items {
+		if item.limit == ownLimit {
+			p, _ := item.target.common()
+			item.limit = p.limit.Load()
+		}
 		if s := shareOf(shares, item.target); s != nil {
 			s.n = s.n + min(item.n, math.MaxUint64-s.n)
 			s.limit = min(s.limit, item.limit)
 			continue
 		}
 		shares = append(shares, share{Item: item, first: i})
-	}
-	for i := range shares {
-		if s := &shares[i]; s.limit == ownLimit {
-			p, _ := s.target.common()
-			s.limit = p.limit.Load()
-		}
 	}
 	slices.SortFunc(shares, func(a, b share) int {
 		p, h := a.target.common()

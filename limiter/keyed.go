@@ -100,9 +100,10 @@ func (k *Keyed[K]) Attempt(key K, n uint64) Decision {
 // AttemptLimit is Attempt with a limit for this call alone, for keys that have
 // different ones: what was counted for the key under other limits counts. A
 // limit above what Config allows acts as the largest that it does, except
-// [Unlimited].
+// [Unlimited]; one above Unlimited is no limit at all but a negative number
+// converted, and acts as 0.
 func (k *Keyed[K]) AttemptLimit(key K, n, limit uint64) Decision {
-	d, _ := k.attempt(key, n, limit)
+	d, _ := k.attempt(key, n, callLimit(limit))
 	if !d.Allowed {
 		k.noteDenied()
 	}
@@ -217,8 +218,16 @@ func (k *Keyed[K]) note(hash uint64, a atomicring.Admission, epoch uint64) {
 	}
 }
 
+// callLimit is the limit that a caller has passed for one call.
+func callLimit(limit uint64) uint64 {
+	if limit > Unlimited {
+		return 0
+	}
+	return limit
+}
+
 func (k *Keyed[K]) attempt(key K, n, limit uint64) (Decision, receipt) {
-	if limit >= Unlimited {
+	if limit == Unlimited {
 		return unlimited, receipt{}
 	}
 	limit = min(limit, k.layout.Capacity())
@@ -238,7 +247,7 @@ func (k *Keyed[K]) attempt(key K, n, limit uint64) (Decision, receipt) {
 }
 
 func (k *Keyed[K]) peek(key K, n, limit uint64) Decision {
-	if limit >= Unlimited {
+	if limit == Unlimited {
 		return unlimited
 	}
 	limit = min(limit, k.layout.Capacity())
