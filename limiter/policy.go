@@ -82,13 +82,14 @@ func (p *policy) init(config Config) error {
 	if clock == nil {
 		clock = SystemClock{}
 	}
+	var tick time.Duration
 	switch least := time.Duration(slots) * time.Microsecond; {
 	case config.Window <= 0:
 		fault("Window is %v, want more than 0", config.Window)
 	case config.Window < least:
 		fault("Window is %v, want at least %v, a microsecond a slot", config.Window, least)
 	default:
-		tick := (config.Window-1)/time.Duration(slots) + 1
+		tick = (config.Window-1)/time.Duration(slots) + 1
 		resolution := resolutionOf(clock)
 		counted := slots + 1
 		if resolution > 0 {
@@ -101,13 +102,13 @@ func (p *policy) init(config Config) error {
 		if p.layout, err = newLayout(counted, tick); err != nil {
 			fault("Slots is %d: %w", slots, err)
 		}
-		if err := p.checkLimit(config.Limit, tick); err != nil {
-			faults = append(faults, err)
-		}
 		if len(faults) == 0 {
 			p.timeline.start(clock, tick)
 			p.sleepers.init(clock, p.until(uint64(counted), 0))
 		}
+	}
+	if err := p.checkLimit(config.Limit, tick); err != nil {
+		faults = append(faults, err)
 	}
 	p.limit.Store(config.Limit)
 	if config.CountDenied {
@@ -122,13 +123,16 @@ func newLayout(slots int, tick time.Duration) (atomicring.Layout, error) {
 	return atomicring.NewLayout(slots, 1<<(63-bits.Len64(epochs))-1)
 }
 
-// checkLimit reports a limit that the words cannot count.
+// checkLimit reports a limit that the words cannot count. A tick of 0 is one
+// that is not known.
 func (p *policy) checkLimit(limit uint64, tick time.Duration) error {
 	switch {
 	case limit == Unlimited || limit <= p.layout.Capacity():
 		return nil
 	case limit > Unlimited:
-		return fmt.Errorf("Limit is %d, want at most %d with this Window and Slots, or Unlimited", limit, p.layout.Capacity())
+		return fmt.Errorf("Limit is %d, want at most Unlimited, which is %d", limit, Unlimited)
+	case tick == 0:
+		return nil
 	default:
 		return fmt.Errorf("Limit is %d, which does not fit: at most %d does with a tick (Window / Slots) of %v, and more with a longer one",
 			limit, p.layout.Capacity(), tick)

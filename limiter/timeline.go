@@ -49,15 +49,15 @@ func (tl *timeline) now() time.Duration {
 		reading = tl.clock.Now()
 	}
 	now := reading - tl.origin
-	if now < 0 {
+	if now < 0 || reading < tl.origin {
 		return tl.outside(reading)
 	}
 	return now
 }
 
-// outside is the time since the first reading where the difference is negative:
-// the clock stepped back before it, or so far ahead of it that the difference
-// does not fit.
+// outside is the time since the first reading where the difference does not say:
+// the clock stepped back before it, or so far ahead of it or back that the
+// difference does not fit.
 func (tl *timeline) outside(reading time.Duration) time.Duration {
 	if reading < tl.origin {
 		return 0
