@@ -91,6 +91,18 @@ func (s *Striped) Ring() *Ring { return s.ring }
 // the answer counts credits as if they were spent, and is 0 where it was not
 // looked at.
 func (s *Striped) Admit(epoch, cost, limit uint64) Admission {
+	return s.decide(epoch, cost, limit, true)
+}
+
+// AdmitExact is Admit with a Total that does not count credits. It is exact
+// where no other call is under way, and else an estimate.
+func (s *Striped) AdmitExact(epoch, cost, limit uint64) Admission {
+	return s.decide(epoch, cost, limit, false)
+}
+
+// decide is Admit with local, which lets the call spend and leave credits, and
+// AdmitExact without. It tries the usual cases once.
+func (s *Striped) decide(epoch, cost, limit uint64, local bool) Admission {
 	l := &s.layout
 	x := l.stamp(epoch)
 	h := s.ring.head.Load()
@@ -103,29 +115,28 @@ func (s *Striped) Admit(epoch, cost, limit uint64) Admission {
 			if !credits || s.credits(e) == 0 && s.ring.head.Load() == h {
 				return Admission{Denied, e - 1, total, 0}
 			}
-		case cost == 0:
-			return Admission{Admitted, e - 1, total, 0}
-		case !credits:
+		case credits:
+			if local && cost == 1 && x >= s.exact.Load() {
+				if e := s.spend(x); e > 0 {
+					return Admission{Admitted, e - 1, 0, 0}
+				}
+			}
+		default:
 			yield()
-			if s.ring.head.CompareAndSwap(h, h+cost) {
+			if cost == 0 || s.ring.head.CompareAndSwap(h, h+cost) {
 				return Admission{Admitted, e - 1, total + cost, 0}
 			}
 			s.turnOn(e)
 		}
 	}
-	return s.admit(x, cost, limit, true)
-}
-
-// AdmitExact is Admit with a Total that does not count credits. It is exact
-// where no other call is under way, and else an estimate.
-func (s *Striped) AdmitExact(epoch, cost, limit uint64) Admission {
-	a := s.admit(s.layout.stamp(epoch), cost, limit, false)
-	a.Total -= min(a.Total, s.credits(a.Epoch+1))
+	a := s.admit(x, cost, limit, local)
+	if !local {
+		a.Total -= min(a.Total, s.credits(a.Epoch+1))
+	}
 	return a
 }
 
-// admit is the whole of Admit, starting over until one CAS decides. With local
-// the call may spend and leave credits.
+// admit is the whole of decide, starting over until one CAS or one look decides.
 func (s *Striped) admit(x, cost, limit uint64, local bool) Admission {
 	l := &s.layout
 	open := l.open(x)

@@ -46,6 +46,16 @@ type target interface {
 func (l *Limiter) common() (*policy, uint64) { return &l.policy, 0 }
 func (l *Limiter) same(other target) bool    { return other == target(l) }
 
+func (l *Limiter) peek(n, limit uint64) (d Decision) {
+	l.look(&d, n, limit)
+	return d
+}
+
+func (l *Limiter) attempt(n, limit uint64) (d Decision, r receipt) {
+	r = l.decide(&d, n, limit)
+	return d, r
+}
+
 type keyedTarget[K comparable] struct {
 	k   *Keyed[K]
 	key K
@@ -60,10 +70,14 @@ func (t *keyedTarget[K]) same(other target) bool {
 	return ok && *o == *t
 }
 
-func (t *keyedTarget[K]) peek(n, limit uint64) Decision { return t.k.peek(t.key, n, limit) }
+func (t *keyedTarget[K]) peek(n, limit uint64) (d Decision) {
+	t.k.look(&d, t.key, n, limit)
+	return d
+}
 
-func (t *keyedTarget[K]) attempt(n, limit uint64) (Decision, receipt) {
-	return t.k.attempt(t.key, n, limit)
+func (t *keyedTarget[K]) attempt(n, limit uint64) (d Decision, r receipt) {
+	r = t.k.decide(&d, t.key, n, limit)
+	return d, r
 }
 
 // A receipt says where units were counted. It names the ring, since the key may

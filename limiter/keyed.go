@@ -82,7 +82,7 @@ func (k *Keyed[K]) AllowN(key K, n uint64) bool {
 	case limit == Unlimited:
 		return true
 	case n == 0:
-		return k.peek(key, 0, limit).Allowed
+		return k.Peek(key, 0).Allowed
 	case n <= limit:
 		if _, a, _ := k.admit(key, n, limit, k.epoch(k.now())); a.Verdict == atomicring.Admitted {
 			return true
@@ -102,8 +102,8 @@ func (k *Keyed[K]) Attempt(key K, n uint64) Decision {
 // limit above what Config allows acts as the largest that it does, except
 // [Unlimited]; one above Unlimited is no limit at all but a negative number
 // converted, and acts as 0.
-func (k *Keyed[K]) AttemptLimit(key K, n, limit uint64) Decision {
-	d, _ := k.attempt(key, n, callLimit(limit))
+func (k *Keyed[K]) AttemptLimit(key K, n, limit uint64) (d Decision) {
+	k.decide(&d, key, n, callLimit(limit))
 	if !d.Allowed {
 		k.noteDenied()
 	}
@@ -111,7 +111,10 @@ func (k *Keyed[K]) AttemptLimit(key K, n, limit uint64) Decision {
 }
 
 // Peek returns what Attempt would answer, takes nothing and creates no key.
-func (k *Keyed[K]) Peek(key K, n uint64) Decision { return k.peek(key, n, k.limit.Load()) }
+func (k *Keyed[K]) Peek(key K, n uint64) (d Decision) {
+	k.look(&d, key, n, k.limit.Load())
+	return d
+}
 
 // Wait is WaitN(ctx, key, 1).
 func (k *Keyed[K]) Wait(ctx context.Context, key K) error { return k.WaitN(ctx, key, 1) }
@@ -119,8 +122,8 @@ func (k *Keyed[K]) Wait(ctx context.Context, key K) error { return k.WaitN(ctx, 
 // WaitN is [Limiter.WaitN] for a key. It returns [ErrFull] at once where
 // Attempt answers [ReasonFull].
 func (k *Keyed[K]) WaitN(ctx context.Context, key K, n uint64) error {
-	return wait(ctx, &k.sleepers, func() Decision {
-		d, _ := k.attempt(key, n, k.limit.Load())
+	return wait(ctx, &k.sleepers, func() (d Decision) {
+		k.decide(&d, key, n, k.limit.Load())
 		return d
 	})
 }
@@ -226,31 +229,36 @@ func callLimit(limit uint64) uint64 {
 	return limit
 }
 
-func (k *Keyed[K]) attempt(key K, n, limit uint64) (Decision, receipt) {
-	if limit == Unlimited {
-		return unlimited, receipt{}
-	}
-	limit = min(limit, k.layout.Capacity())
-	if n == 0 || n > limit {
-		return k.peek(key, n, limit), receipt{}
+// decide stores in d, which is zero, the decision on n units of key. A Decision
+// is large for a result: it is filled in where the caller wants it.
+func (k *Keyed[K]) decide(d *Decision, key K, n, limit uint64) receipt {
+	limit = k.fitting(limit)
+	if n == 0 || n > limit || limit == Unlimited {
+		k.look(d, key, n, limit)
+		return receipt{}
 	}
 	now := k.now()
 	epoch := k.epoch(now)
 	r, a, full := k.admit(key, n, limit, epoch)
 	switch {
 	case full:
-		return k.full(limit), receipt{}
-	case a.Verdict != atomicring.Admitted:
-		return k.answer(r, a, n, limit, epoch, now), receipt{}
+		k.full(d, limit)
+	case a.Verdict == atomicring.Admitted:
+		k.taken(d, a, limit, now)
+		return receipt{r, a.Epoch, n}
+	default:
+		k.answer(d, r, a, n, limit, epoch, now)
 	}
-	return k.taken(a, limit, now), receipt{r, a.Epoch, n}
+	return receipt{}
 }
 
-func (k *Keyed[K]) peek(key K, n, limit uint64) Decision {
+// look is decide, except that it takes nothing and creates no key.
+func (k *Keyed[K]) look(d *Decision, key K, n, limit uint64) {
 	if limit == Unlimited {
-		return unlimited
+		*d = unlimited
+		return
 	}
-	limit = min(limit, k.layout.Capacity())
+	limit = k.fitting(limit)
 	now := k.now()
 	epoch := k.epoch(now)
 	hash := k.table.keys.Hash(key)
@@ -261,7 +269,8 @@ func (k *Keyed[K]) peek(key K, n, limit uint64) Decision {
 			r, p = k.table.peek(hash, key)
 		}
 		if p == denied && n > 0 && n <= limit {
-			return k.full(limit)
+			k.full(d, limit)
+			return
 		}
 		a := atomicring.Admission{Verdict: atomicring.Admitted, Epoch: epoch}
 		if r != nil {
@@ -270,7 +279,8 @@ func (k *Keyed[K]) peek(key K, n, limit uint64) Decision {
 			a.Verdict = atomicring.Denied
 		}
 		if a.Verdict != atomicring.Retired {
-			return k.answer(r, a, n, limit, epoch, now)
+			k.answer(d, r, a, n, limit, epoch, now)
+			return
 		}
 		if p == own {
 			k.table.drop(hash, key, r)
@@ -279,17 +289,25 @@ func (k *Keyed[K]) peek(key K, n, limit uint64) Decision {
 	}
 }
 
+// fitting returns the limit that acts where a call brings its own.
+func (k *Keyed[K]) fitting(limit uint64) uint64 {
+	if limit == Unlimited {
+		return limit
+	}
+	return min(limit, k.layout.Capacity())
+}
+
 // full is the decision on a new key for which there is no room.
-func (k *Keyed[K]) full(limit uint64) Decision {
-	return Decision{Reason: ReasonFull, Limit: limit, RetryAfter: k.tick}
+func (k *Keyed[K]) full(d *Decision, limit uint64) {
+	d.Reason, d.Limit, d.RetryAfter = ReasonFull, limit, k.tick
 }
 
 // answer is the decision where nothing was counted. A nil ring is one that does
 // not exist yet.
-func (k *Keyed[K]) answer(r *atomicring.Ring, a atomicring.Admission, n, limit, epoch uint64, now time.Duration) Decision {
+func (k *Keyed[K]) answer(d *Decision, r *atomicring.Ring, a atomicring.Admission, n, limit, epoch uint64, now time.Duration) {
 	retry, reset, ok := epoch, epoch, true
 	if r != nil {
 		retry, reset, ok = r.RetryAfter(&k.layout, epoch, n, limit)
 	}
-	return k.policy.answer(a, n, limit, retry, reset, ok, now)
+	k.policy.answer(d, a, n, limit, retry, reset, ok, now)
 }

@@ -67,8 +67,8 @@ func (l *Limiter) AllowN(n uint64) bool {
 }
 
 // Attempt is AllowN with details.
-func (l *Limiter) Attempt(n uint64) Decision {
-	d, _ := l.attempt(n, l.limit.Load())
+func (l *Limiter) Attempt(n uint64) (d Decision) {
+	l.decide(&d, n, l.limit.Load())
 	if !d.Allowed {
 		l.noteDenied()
 	}
@@ -76,8 +76,9 @@ func (l *Limiter) Attempt(n uint64) Decision {
 }
 
 // Peek returns what Attempt would answer, and takes nothing.
-func (l *Limiter) Peek(n uint64) Decision {
-	return l.peek(n, l.limit.Load())
+func (l *Limiter) Peek(n uint64) (d Decision) {
+	l.look(&d, n, l.limit.Load())
+	return d
 }
 
 // Wait is WaitN(ctx, 1).
@@ -97,8 +98,8 @@ func (l *Limiter) Wait(ctx context.Context) error { return l.WaitN(ctx, 1) }
 // among those who wait is promised, and one who asks without waiting may come
 // between.
 func (l *Limiter) WaitN(ctx context.Context, n uint64) error {
-	return wait(ctx, &l.sleepers, func() Decision {
-		d, _ := l.attempt(n, l.limit.Load())
+	return wait(ctx, &l.sleepers, func() (d Decision) {
+		l.decide(&d, n, l.limit.Load())
 		return d
 	})
 }
@@ -143,37 +144,43 @@ func (l *Limiter) note(a atomicring.Admission, epoch uint64) {
 	if a.Epoch > epoch {
 		l.noteLate(a.Epoch, epoch)
 	}
-	l.admitted.Add(a.Closed)
+	if a.Closed > 0 {
+		l.admitted.Add(a.Closed)
+	}
 }
 
-func (l *Limiter) attempt(n, limit uint64) (Decision, receipt) {
-	if limit == Unlimited {
-		return unlimited, receipt{}
-	}
-	if n == 0 || n > limit {
-		return l.peek(n, limit), receipt{}
+// decide stores in d, which is zero, the decision on n units. A Decision is
+// large for a result: it is filled in where the caller wants it.
+func (l *Limiter) decide(d *Decision, n, limit uint64) receipt {
+	if n == 0 || n > limit || limit == Unlimited {
+		l.look(d, n, limit)
+		return receipt{}
 	}
 	now := l.now()
 	epoch := l.epoch(now)
 	a := l.ring.AdmitExact(epoch, n, limit)
 	l.note(a, epoch)
 	if a.Verdict != atomicring.Admitted {
-		return l.answer(a, n, limit, epoch, now), receipt{}
+		l.answer(d, a, n, limit, epoch, now)
+		return receipt{}
 	}
-	return l.taken(a, limit, now), receipt{l.ring.Ring(), a.Epoch, n}
+	l.taken(d, a, limit, now)
+	return receipt{l.ring.Ring(), a.Epoch, n}
 }
 
-func (l *Limiter) peek(n, limit uint64) Decision {
+// look is decide, except that it takes nothing.
+func (l *Limiter) look(d *Decision, n, limit uint64) {
 	if limit == Unlimited {
-		return unlimited
+		*d = unlimited
+		return
 	}
 	now := l.now()
 	epoch := l.epoch(now)
-	return l.answer(l.ring.Peek(epoch, n, limit), n, limit, epoch, now)
+	l.answer(d, l.ring.Peek(epoch, n, limit), n, limit, epoch, now)
 }
 
 // answer is the decision where nothing was counted.
-func (l *Limiter) answer(a atomicring.Admission, n, limit, epoch uint64, now time.Duration) Decision {
+func (l *Limiter) answer(d *Decision, a atomicring.Admission, n, limit, epoch uint64, now time.Duration) {
 	retry, reset, ok := l.ring.RetryAfter(epoch, n, limit)
-	return l.policy.answer(a, n, limit, retry, reset, ok, now)
+	l.policy.answer(d, a, n, limit, retry, reset, ok, now)
 }

@@ -183,22 +183,20 @@ func (p *policy) noteDenied() {
 // unlimited is the decision where there is no limit.
 var unlimited = Decision{Allowed: true, Reason: ReasonUnlimited, Limit: Unlimited, Remaining: Unlimited}
 
-// taken is the decision on a request that was admitted and counted.
-func (p *policy) taken(a atomicring.Admission, limit uint64, now time.Duration) Decision {
-	return Decision{
-		Allowed:    true,
-		Reason:     ReasonAdmitted,
-		Limit:      limit,
-		Remaining:  limit - min(a.Total, limit),
-		ResetAfter: p.until(a.Epoch+uint64(p.layout.Slots()), now),
-	}
+// taken stores in d the decision on a request that was admitted and counted.
+func (p *policy) taken(d *Decision, a atomicring.Admission, limit uint64, now time.Duration) {
+	d.Allowed, d.Reason = true, ReasonAdmitted
+	d.Limit, d.Remaining = limit, limit-min(a.Total, limit)
+	d.ResetAfter = p.until(a.Epoch+uint64(p.layout.Slots()), now)
 }
 
-// answer is the decision on a request for n units for which nothing was
-// counted: one that was denied, or only asked about. A walk over the ring has
-// told the epochs from which on it fits, if ok, and nothing is counted any more.
-func (p *policy) answer(a atomicring.Admission, n, limit, retry, reset uint64, ok bool, now time.Duration) Decision {
-	d := Decision{Limit: limit, Remaining: limit - min(a.Total, limit), ResetAfter: p.until(reset, now)}
+// answer stores in d the decision on a request for n units for which nothing
+// was counted: one that was denied, or only asked about. A walk over the ring
+// has told the epochs from which on it fits, if ok, and nothing is counted any
+// more.
+func (p *policy) answer(d *Decision, a atomicring.Admission, n, limit, retry, reset uint64, ok bool, now time.Duration) {
+	d.Limit, d.Remaining = limit, limit-min(a.Total, limit)
+	d.ResetAfter = p.until(reset, now)
 	switch {
 	case a.Verdict == atomicring.Admitted:
 		d.Allowed, d.Reason = true, ReasonAdmitted
@@ -209,5 +207,4 @@ func (p *policy) answer(a atomicring.Admission, n, limit, retry, reset uint64, o
 	default:
 		d.RetryAfter = p.until(retry, now)
 	}
-	return d
 }
