@@ -146,6 +146,7 @@ func (r *Ring) closeFrozen(l *Layout, h, x, unspent uint64) (closed uint64) {
 	e := l.stampOf(h)
 	slots := r.slots(l)
 	slot := &slots[l.index(e)]
+	yield() // it may be too late already
 	old := slot.Load()
 	count := h&l.mask - l.sum(slots, e, e) - unspent
 	if r.head.Load() != h {
