@@ -85,8 +85,10 @@
 // caller that creates the new ring at its old epoch would be counted in epochs
 // which the retired ring has counted already. So the owner keeps a floor. Who
 // retires raises it to the epoch of the retirement before the CAS, and a new
-// ring is opened at max(x, floor), the floor read after the old ring was seen
-// retired or absent, before anybody else can reach it.
+// ring is opened at max(x, floor) before anybody else can reach it. The floor is
+// read inside the insert, where no other ring of the key can come and go: who
+// reads it, sleeps for a whole life of another ring, and then inserts a ring of
+// his own, brings a floor that is too low.
 //
 // # Memory model
 //
