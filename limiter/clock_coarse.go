@@ -8,28 +8,26 @@ import (
 	"weak"
 )
 
-// minResolution is the finest resolution of a CoarseClock. The finest tick of a limiter is as long.
+// minResolution is the finest resolution of a CoarseClock, and also the finest tick of a limiter.
 const minResolution = time.Microsecond
 
-// CoarseClock is the system clock, read by one goroutine of its own twice per resolution and remembered in between, so that
-// Now costs one load instead of a read of the clock. Use it where reading the system clock is most of the price of a
-// decision.
+// CoarseClock is the system clock, read twice per resolution by a goroutine of its own and remembered in between, so that
+// Now costs one load. Use it where reading the system clock is most of what a decision costs.
 //
-// Construct it with [NewCoarseClock] and [CoarseClock.Close] it when done. One clock can serve any number of limiters. It
-// is safe for concurrent use and must not be copied. A clock that is dropped without a Close is collected, and its
-// goroutine ends within a resolution after that.
+// Make one with [NewCoarseClock], for any number of limiters, and [CoarseClock.Close] it when done. It is safe for
+// concurrent use and must not be copied. One that is dropped without a Close is collected, and its goroutine ends.
 //
-// A reading never goes back, is never ahead of the system clock, and is at most one resolution behind it as long as the
-// goroutine runs in time. When it does not, because every processor is busy, the process is stopped, or the timers of the
-// operating system are coarser than that, the reading stands still for longer. [CoarseClock.Starved] counts how often.
-// With more goroutines that compute than processors, the Go scheduler can keep the clock waiting for tens of milliseconds.
-// Timers on Linux are about one millisecond late at worst in an idle process, so that a resolution below three milliseconds
-// is often missed.
+// The reading never goes back and is never ahead of the system clock. It is behind by at most the resolution, as long as
+// the goroutine runs in time. When all processors are busy with other goroutines, it can be kept waiting for tens of
+// milliseconds; and on Linux the timers of a process that has nothing else to do are a good millisecond late, so that a
+// resolution below three milliseconds is often missed. The reading then stands still for longer than the resolution.
+// [CoarseClock.Starved] counts how often.
 //
-// A limiter on a CoarseClock counts one sub-window more, which covers readings up to a tick old (the resolution is at most
-// a tick). What a longer stall of s does: while the reading stands still, the limiter is too strict, since nothing expires.
-// Afterwards what was admitted at the end of the stall has been counted up to s too early and so expires up to s too early:
-// the limit then holds over every interval of length window + tick - s, rather than window.
+// What that does to a limiter: it counts one sub-window more, which makes up for readings that are up to a tick (window /
+// slots) old. While the reading stands still, nothing expires, and the limiter is too strict. What was admitted at the end
+// of a stall of length s has been counted up to s too early, though, and expires that much too early: around such a stall
+// the limit holds over intervals of length window + tick - s, no longer of length window. So a resolution well below the
+// tick leaves room for stalls.
 type CoarseClock struct {
 	now        atomic.Int64 // nanoseconds since origin, or closedReading
 	starved    atomic.Uint64
@@ -43,9 +41,9 @@ type CoarseClock struct {
 // closedReading in place of a reading says that the clock was closed. Readings are never negative.
 const closedReading = -1
 
-// NewCoarseClock starts a clock whose readings are at most resolution old. The resolution is at least a microsecond; three
-// milliseconds or more are advisable, see [CoarseClock]. It must be no longer than the tick (window / slots) of any limiter
-// that uses the clock. The error for a smaller resolution matches [ErrConfig].
+// NewCoarseClock starts a clock whose readings are at most resolution old. The resolution is at least a microsecond, and no
+// longer than the tick of any limiter on the clock; three milliseconds or more can be kept, see [CoarseClock]. The error for
+// a smaller one matches [ErrConfig].
 func NewCoarseClock(resolution time.Duration) (*CoarseClock, error) {
 	if resolution < minResolution {
 		return nil, fmt.Errorf("%w: resolution is %v, must be at least %v", ErrConfig, resolution, minResolution)
@@ -77,11 +75,12 @@ func (c *CoarseClock) Resolution() time.Duration { return c.resolution }
 func (c *CoarseClock) Starved() uint64 { return c.starved.Load() }
 
 // AfterFunc calls f in its own goroutine once the reading has moved ahead by d. It refreshes the clock itself at that
-// moment, so that f is neither late by a resolution nor kept waiting by a starved refresher. Since a reading can be up to a
-// resolution old, f can run that much sooner than d from the call.
+// moment, so that f does not wait for the next refresh. Since the reading at the call can be up to a resolution old, f can
+// run that much sooner than d from the call.
 func (c *CoarseClock) AfterFunc(d time.Duration, f func()) (stop func() bool) {
-	target := addDuration(c.Now(), max(d, 0))
-	return time.AfterFunc(target-c.exact(), func() {
+	reading := c.Now()
+	age := c.exact() - reading
+	return time.AfterFunc(max(d, 0)-age, func() {
 		c.advance()
 		f()
 	}).Stop
@@ -103,19 +102,21 @@ func (c *CoarseClock) Close() error {
 //go:noinline
 func (c *CoarseClock) exact() time.Duration { return SystemClock{}.Now() - c.origin }
 
-// advance moves the reading ahead to the present, unless another call has moved it further or the clock is closed. It
-// returns the present.
+// advance moves the reading ahead to the present, which it returns.
 func (c *CoarseClock) advance() time.Duration {
 	now := c.exact()
+	c.advanceTo(now)
+	return now
+}
+
+// advanceTo moves the reading ahead to now, unless it is there already or the clock is closed.
+func (c *CoarseClock) advanceTo(now time.Duration) {
 	for {
 		old := c.now.Load()
-		if old == closedReading || old >= int64(now) {
-			return now
+		if old == closedReading || old >= int64(now) || c.now.CompareAndSwap(old, int64(now)) {
+			return
 		}
-		if c.now.CompareAndSwap(old, int64(now)) {
-			return now
-		}
-		// Another call has moved the reading, or Close has ended it.
+		// Another caller has moved the reading, or Close has ended it.
 	}
 }
 

@@ -86,6 +86,30 @@ func TestCoarseClock_AdvanceNeverGoesBack(t *testing.T) {
 	})
 }
 
+// TestCoarseClock_AdvanceStress advances a clock from several goroutines at once: it goes back for none of them.
+func TestCoarseClock_AdvanceStress(t *testing.T) {
+	rounds := 5_000_000
+	if raceEnabled {
+		rounds = 200_000
+	}
+	c := newCoarseClock(t, time.Hour)
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			for i := range rounds {
+				target := time.Duration(4*i + g)
+				c.advanceTo(target)
+				if now := c.Now(); now < target {
+					t.Errorf("read %v, had advanced to %v", now, target)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.Equal(t, time.Duration(4*rounds-1), c.Now())
+}
+
 func TestCoarseClock_Close(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := NewCoarseClock(time.Second)
@@ -111,6 +135,22 @@ func TestCoarseClock_Close(t *testing.T) {
 		c.advance()
 		time.Sleep(1)
 		require.Equal(t, 1700*time.Millisecond+2, c.Now(), "a closed clock was started again")
+	})
+}
+
+// TestCoarseClock_AfterFuncMoment: the time until the call counts from the reading, which is what the caller has seen.
+func TestCoarseClock_AfterFuncMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCoarseClock(t, 10*time.Millisecond)
+		sleep(8 * time.Millisecond)
+		require.Equal(t, 5*time.Millisecond, c.Now())
+		var called atomic.Bool
+		c.AfterFunc(94*time.Millisecond, func() { called.Store(true) })
+		sleep(91*time.Millisecond - 1)
+		require.False(t, called.Load())
+		sleep(1)
+		require.True(t, called.Load())
+		require.Equal(t, 99*time.Millisecond, c.Now())
 	})
 }
 

@@ -16,15 +16,14 @@ import (
 type ManualClock struct {
 	now atomic.Int64
 
-	mu     sync.Mutex     // guards what follows, and every change of now
-	moved  uint64         // nanoseconds moved ahead so far; steps back do not count
-	timers []*manualTimer // pending, by due; those with the same due in the order in which they were set
+	mu     sync.Mutex     // guards timers and every change of now
+	timers []*manualTimer // pending, by left; those with the same left in the order in which they were set
 }
 
-// manualTimer is one pending call of AfterFunc.
+// manualTimer is a pending call of AfterFunc.
 type manualTimer struct {
-	due uint64 // the value of moved at which f is called
-	f   func()
+	left uint64 // nanoseconds that the clock has yet to move ahead; f is due at 0
+	f    func()
 }
 
 // NewManualClock returns a clock that reads 0.
@@ -74,14 +73,12 @@ func (c *ManualClock) AfterFunc(d time.Duration, f func()) (stop func() bool) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t := &manualTimer{due: saturatingAdd(c.moved, uint64(d)), f: f}
-	i, _ := slices.BinarySearchFunc(c.timers, t.due, func(t *manualTimer, due uint64) int {
-		if t.due <= due {
-			return -1
-		}
-		return 1
-	})
-	c.timers = slices.Insert(c.timers, i, t)
+	t := &manualTimer{left: uint64(d), f: f}
+	place := slices.IndexFunc(c.timers, func(other *manualTimer) bool { return other.left > t.left })
+	if place < 0 {
+		place = len(c.timers)
+	}
+	c.timers = slices.Insert(c.timers, place, t)
 	return func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -105,8 +102,10 @@ func (c *ManualClock) Waiters() int {
 // set moves the reading to now. The caller holds mu.
 func (c *ManualClock) set(now time.Duration) {
 	if old := c.Now(); now > old {
-		// The distance of two int64 always fits a uint64, though not an int64.
-		c.moved = saturatingAdd(c.moved, uint64(now)-uint64(old))
+		ahead := uint64(now) - uint64(old) // fits, also where now - old does not fit a Duration
+		for _, t := range c.timers {
+			t.left -= min(t.left, ahead)
+		}
 	}
 	c.now.Store(int64(now))
 }
@@ -115,7 +114,7 @@ func (c *ManualClock) set(now time.Duration) {
 func (c *ManualClock) runDue() {
 	for {
 		c.mu.Lock()
-		if len(c.timers) == 0 || c.timers[0].due > c.moved {
+		if len(c.timers) == 0 || c.timers[0].left > 0 {
 			c.mu.Unlock()
 			return
 		}
@@ -124,12 +123,4 @@ func (c *ManualClock) runDue() {
 		c.mu.Unlock()
 		t.f()
 	}
-}
-
-// saturatingAdd returns a + b, and the largest uint64 where the sum is larger.
-func saturatingAdd(a, b uint64) uint64 {
-	if sum := a + b; sum >= a {
-		return sum
-	}
-	return math.MaxUint64
 }

@@ -96,6 +96,7 @@ func TestTimerClock_AfterFuncStop(t *testing.T) {
 func TestTimerClock_AfterFuncPassed(t *testing.T) {
 	for _, d := range []time.Duration{0, -1, -1 << 63} {
 		eachClock(t, func(t *testing.T, c TimerClock, pass func(time.Duration)) {
+			pass(3 * time.Millisecond)
 			var called atomic.Bool
 			stop := c.AfterFunc(d, func() { called.Store(true) })
 			synctest.Wait()
