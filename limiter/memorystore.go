@@ -156,7 +156,7 @@ func (s *MemoryStore) request(item StoreItem, now time.Duration) request {
 		q.cost = uint64(item.Cost)
 	}
 	if item.Max > 0 && item.Decay > 0 && item.Cost >= 0 {
-		q.limit = uint64(item.Max)
+		q.limit = min(uint64(item.Max), atomicring.CellCapacity)
 	}
 	end := addDuration(now, addDuration(q.rest, s.resolution))
 	q.decay = uint64((end-1)/cellTick) + 1 - q.tick
@@ -168,6 +168,7 @@ func (s *MemoryStore) result(q *request, now time.Duration) StoreResult {
 	a := q.answer
 	r := StoreResult{Allowed: a.Verdict == atomicring.Admitted, Attempts: int(a.Count), RetryAfter: q.rest}
 	switch {
+	case q.limit == 0: // never, whatever is open
 	case a.Deadline == atomicring.CellForever:
 		r.RetryAfter = Never
 	case a.Deadline > q.tick:

@@ -117,6 +117,18 @@ func (c *hookClock) Now() time.Duration {
 	return now
 }
 
+// A yieldClock is a manual clock that makes late callers: in one of four calls
+// it lets others run between the reading and the return.
+type yieldClock struct{ *ManualClock }
+
+func (c yieldClock) Now() time.Duration {
+	now := c.ManualClock.Now()
+	if rand.Uint32()&3 == 0 {
+		runtime.Gosched()
+	}
+	return now
+}
+
 // A countingClock counts its readings.
 type countingClock struct {
 	*ManualClock
