@@ -92,7 +92,7 @@ list_fuzz = go test -list '^Fuzz' ./... | awk '/^Fuzz/ {name[n++] = $$1} /^ok/ {
 run_fuzz = $(TIMEOUT) go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1000x $$package < /dev/null
 
 bench:
-	$(call each,$(CODE),$(TIMEOUT) go test -run '^$$' -bench . -benchtime 1x ./...)
+	$(call each,$(CODE),$(TIMEOUT) go test -run '^$$' -short -bench . -benchtime 1x ./...)
 
 # Parts of unit: the repository's tests of itself, and those of its documents.
 checks:

@@ -94,6 +94,7 @@ func (b block) program(t *testing.T) string {
 	document, err := filepath.Abs(filepath.Join(root, b.file))
 	require.NoError(t, err)
 	from := func(line int) string { return fmt.Sprintf("\n//line %s:%d\n", document, line) }
+	b.text = strings.ReplaceAll(b.text, "…", "") // what is left out
 	if strings.HasPrefix(b.text, "package ") {
 		return from(b.line) + b.text
 	}
