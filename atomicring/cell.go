@@ -151,7 +151,7 @@ func cellLive(w, now uint64) bool {
 	return w>>cellShift > min(now, CellForever-1)
 }
 
-// cellDeadline returns the end of a window of decay ticks, at least one, that
+// CellDeadline returns the end of a window of decay ticks, at least one, that
 // begins at now.
 func CellDeadline(now, decay uint64) uint64 {
 	now = min(now, CellForever-1)
