@@ -35,10 +35,9 @@ func (c *ManualClock) Now() time.Duration { return time.Duration(c.now.Load()) }
 // Resolution returns 0: readings are exact.
 func (c *ManualClock) Resolution() time.Duration { return 0 }
 
-// Set moves the clock to now, ahead or back, and then calls, in its own goroutine and without holding a lock, the functions
-// of [ManualClock.AfterFunc] that became due: in the order of their times, and in the order in which they were set where
-// times are equal. When calls of Set and Advance run at the same time, each function is still called only once, by one of
-// them.
+// Set moves the clock to now, ahead or back. Before it returns it calls the functions of [ManualClock.AfterFunc] that became
+// due, without holding a lock: in the order of their times, and where times are equal in the order in which they were set.
+// When calls of Set and Advance run at the same time, each function is still called only once, by one of them.
 func (c *ManualClock) Set(now time.Duration) {
 	c.mu.Lock()
 	c.set(now)
