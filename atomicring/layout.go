@@ -86,7 +86,7 @@ func (l *Layout) index(stamp uint64) uint64 { return (stamp - 1) % l.slots }
 // (top - N, before). Words order by age, so it compares them whole; a word
 // never used counts zero.
 func (l *Layout) sum(slots []atomic.Uint64, top, before uint64) (total uint64) {
-	oldest, end, mask := l.open(max(top+1, l.slots)-l.slots), l.open(before), l.mask
+	oldest, end, mask := l.oldest(top), l.open(before), l.mask
 	for i := range slots {
 		if w := slots[i].Load(); w >= oldest && w < end {
 			total += w & mask
@@ -94,3 +94,39 @@ func (l *Layout) sum(slots []atomic.Uint64, top, before uint64) (total uint64) {
 	}
 	return total
 }
+
+// census returns the units in the closed sub-windows with stamps in (e - N, e),
+// and the newest word among them that counts any, 0 if there is none.
+func (l *Layout) census(slots []atomic.Uint64, e uint64) (units, newest uint64) {
+	oldest, mask := l.oldest(e), l.mask
+	span := l.open(e) - oldest
+	for i := range slots {
+		w := slots[i].Load()
+		if count := w & mask; count > 0 && w-oldest < span {
+			units += count
+			newest = max(newest, w)
+		}
+	}
+	return units, newest
+}
+
+// expire returns the last of the closed sub-windows with stamps in (e - N, e)
+// that has to expire, oldest first, for units to be free, which they hold.
+func (l *Layout) expire(slots []atomic.Uint64, e, units uint64) (last uint64) {
+	oldest := l.oldest(e)
+	next := l.index(e) + 1
+	for _, part := range [...][]atomic.Uint64{slots[next:], slots[:next]} {
+		for i := range part {
+			if w := part[i].Load(); w >= oldest {
+				if last = w; w&l.mask >= units {
+					return last
+				}
+				units -= w & l.mask
+			}
+		}
+	}
+	return last
+}
+
+// oldest returns the word that all words of stamps after e - N are at least.
+func (l *Layout) oldest(e uint64) uint64 { return l.open(max(e+1, l.slots) - l.slots) }

@@ -250,49 +250,25 @@ func (r *Ring) retryAfter(l *Layout, h, x, cost, limit uint64) (retry, reset uin
 	if h == retired || h == 0 {
 		return x, x - 1, cost <= limit && x < l.maxStamp
 	}
-	fits, empty := r.expiry(l, h, limit-min(cost, limit))
-	retry = max(fits, x+1, l.stampOf(h)+1)
-	return retry - 1, max(empty, x) - 1, cost <= limit && retry <= l.maxStamp
-}
-
-// expiry walks the sub-windows that head word h counts, oldest first, and
-// returns the stamps in which enough of them have expired to leave room units at
-// most, the room beside the cost, and in which all of them have; 0 where nothing has to expire.
-func (r *Ring) expiry(l *Layout, h, room uint64) (fits, empty uint64) {
-	e, left, mask := l.stampOf(h), h&l.mask, l.mask
-	oldest := l.open(max(e+1, l.slots) - l.slots) // words order by age
-	slots := r.slots(l)
-	for i, k := l.index(e), 0; k < len(slots); k++ {
-		if i++; i >= uint64(len(slots)) {
-			i = 0
+	total, e := h&l.mask, l.stampOf(h)
+	closed, newest := l.census(r.slots(l), e)
+	if closed < total {
+		newest = h
+	}
+	reset = x
+	if newest > 0 {
+		reset = max(reset, l.stampOf(newest)+l.slots)
+	}
+	retry = max(x, e)
+	if room := limit - min(cost, limit); total > room {
+		// Sub-windows have to expire until no more than room is counted.
+		last := h
+		if total-closed <= room {
+			last = l.expire(r.slots(l), e, total-room)
 		}
-		w := slots[i].Load()
-		if w < oldest {
-			continue
-		}
-		// Where units are left, a later sub-window holds them if w does not.
-		if left > room {
-			fits = w
-		}
-		if left > 0 {
-			empty = w
-		}
-		left -= w & mask
+		retry = max(retry, l.stampOf(last)+l.slots-1)
 	}
-	// What is left is in the open sub-window.
-	if left > room {
-		fits = h
-	}
-	if left > 0 {
-		empty = h
-	}
-	if fits > 0 {
-		fits = l.stampOf(fits) + l.slots
-	}
-	if empty > 0 {
-		empty = l.stampOf(empty) + l.slots
-	}
-	return fits, empty
+	return retry, reset - 1, cost <= limit && retry < l.maxStamp
 }
 
 // A Slot is one sub-window as [Ring.Snapshot] shows it.

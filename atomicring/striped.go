@@ -177,7 +177,7 @@ func (s *Striped) admit(x, cost, limit uint64, local bool) Admission {
 			continue
 		}
 		k := cost
-		if local && s.on.Load() >= e {
+		if local && s.on.Load() >= e && x >= s.exact.Load() { // still, at e: see Lower
 			k = s.stripes.Load().charge(limit - total)
 		}
 		yield()
@@ -452,16 +452,47 @@ func (s *Striped) Snapshot() []Slot {
 
 // spent returns head word h without the credits in its total.
 func (s *Striped) spent(h uint64) uint64 {
-	if h == retired || h == 0 {
+	if s.on.Load() < s.layout.stampOf(h) {
 		return h
 	}
-	credits := s.credits(s.layout.stampOf(h))
-	return h - min(credits, h&s.layout.mask)
+	return s.withoutCredits(h)
+}
+
+func (s *Striped) withoutCredits(h uint64) uint64 {
+	if h == 0 {
+		return 0
+	}
+	l := &s.layout
+	e := l.stampOf(h)
+	// Those of later charges may be among them, but never closed units.
+	return h - min(s.credits(e), h&l.mask-l.sum(s.ring.slots(l), e, e))
 }
 
 // Refund takes back cost units of an admission counted in epoch, as
 // [Ring.Refund] does.
-func (s *Striped) Refund(epoch, cost uint64) bool { return s.ring.Refund(&s.layout, epoch, cost) }
+func (s *Striped) Refund(epoch, cost uint64) bool {
+	l := &s.layout
+	x := l.stamp(epoch)
+	for {
+		h := s.ring.head.Load()
+		if h&l.frozen != 0 || l.stampOf(h) != x {
+			return false
+		}
+		// As long as the head is h, credits are spent and none are added: what
+		// the caller was admitted is not taken for one.
+		if cost > s.spent(h)&l.mask-l.sum(s.ring.slots(l), x, x) {
+			if s.ring.head.Load() == h {
+				return false
+			}
+			continue // an admission, another refund or a freeze succeeded
+		}
+		yield()
+		// If it fails, an admission, another refund or a freeze succeeded.
+		if s.ring.head.CompareAndSwap(h, h-cost) {
+			return true
+		}
+	}
+}
 
 // Undeposited returns how many units were charged in advance and lost, since
 // the tick turned before they could be left on a stripe.
