@@ -159,7 +159,9 @@ func (l *Limiter) decide(d *Decision, n, limit uint64) receipt {
 	now := l.now()
 	epoch := l.epoch(now)
 	a := l.ring.AdmitExact(epoch, n, limit)
-	l.note(a, epoch)
+	if a.Epoch != epoch || a.Closed > 0 {
+		l.note(a, epoch)
+	}
 	if a.Verdict != atomicring.Admitted {
 		l.answer(d, a, n, limit, epoch, now)
 		return receipt{}
