@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -28,27 +27,34 @@ type rolling interface {
 	Stats() Stats
 }
 
-// rollings are the implementations by name. The model under a lock is one of
-// them: it shows that the tests ask for nothing impossible.
-var rollings = map[string]func(tb testing.TB, config Config) rolling{
-	"Limiter": func(tb testing.TB, config Config) rolling { return newLimiter(tb, config) },
-	"Limiter/NoCredits": func(tb testing.TB, config Config) rolling {
-		config.NoCredits = true
-		return newLimiter(tb, config)
-	},
-	"Keyed": func(tb testing.TB, config Config) rolling {
-		return oneKey{newKeyed[string](tb, KeyedConfig{Config: config, SweepEvery: NoSweep}), "key"}
-	},
-	"Keyed/overflow": func(tb testing.TB, config Config) rolling {
-		return newOverflowKey(tb, config)
-	},
-	"mutex": func(tb testing.TB, config Config) rolling { return newMutexModel(tb, config) },
+// An implementation makes one.
+type implementation struct {
+	name    string
+	start   func(tb testing.TB, config Config) rolling
+	credits bool // it may keep units for a processor, and then denies while some are left
 }
 
-// eachRolling runs f for every implementation.
-func eachRolling(t *testing.T, f func(t *testing.T, start func(tb testing.TB, config Config) rolling)) {
-	for name, start := range rollings {
-		t.Run("impl="+name, func(t *testing.T) { f(t, start) })
+// implementations are those of this package.
+var implementations = []implementation{
+	{"Limiter", func(tb testing.TB, config Config) rolling { return newLimiter(tb, config) }, true},
+	{"Limiter/NoCredits", func(tb testing.TB, config Config) rolling {
+		config.NoCredits = true
+		return newLimiter(tb, config)
+	}, false},
+	{"Keyed", func(tb testing.TB, config Config) rolling {
+		return oneKey{newKeyed[string](tb, KeyedConfig{Config: config, SweepEvery: NoSweep}), "key"}
+	}, false},
+	{"Keyed/overflow", func(tb testing.TB, config Config) rolling { return newOverflowKey(tb, config) }, false},
+}
+
+// reference is the model under a lock. It shows that a test asks for nothing
+// impossible.
+var reference = implementation{"mutex", func(tb testing.TB, config Config) rolling { return newMutexModel(tb, config) }, false}
+
+// eachRolling runs f for every implementation, and for those that are added.
+func eachRolling(t *testing.T, f func(t *testing.T, impl implementation), added ...implementation) {
+	for _, impl := range append(added, implementations...) {
+		t.Run("impl="+impl.name, func(t *testing.T) { f(t, impl) })
 	}
 }
 
@@ -241,36 +247,4 @@ func heap() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
-}
-
-// An event is units admitted at an instant from low to high, both included, of
-// whatever time the test measures.
-type event struct {
-	low, high time.Duration
-	units     uint64
-}
-
-// busiest returns the most units that are surely inside one half-open interval
-// of length window: whose instant cannot be outside.
-func busiest(events []event, window time.Duration) (most uint64) {
-	// The interval may as well begin where some event's low is. Events enter as
-	// their high comes into reach, and leave as their low falls behind.
-	events = slices.Clone(events)
-	slices.SortFunc(events, func(a, b event) int { return int(min(max(a.low-b.low, -1), 1)) })
-	for i, first := range events {
-		if i > 0 && events[i-1].low == first.low {
-			continue
-		}
-		var inside uint64
-		for _, e := range events[i:] {
-			if e.low-first.low >= window {
-				break
-			}
-			if e.high-first.low < window {
-				inside += e.units
-			}
-		}
-		most = max(most, inside)
-	}
-	return most
 }
