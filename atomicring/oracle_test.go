@@ -51,12 +51,24 @@ type window interface {
 	RetryAfter(epoch, cost, limit uint64) (retry, reset uint64, ok bool)
 	Snapshot() []Slot
 	Retire(epoch uint64) (open uint64, ok bool)
+	Lost() uint64 // units that are counted and were never given out
 }
 
-// windows are the implementations by name.
+// windows are the implementations, for one caller at a time.
 var windows = map[string]func(l *Layout) window{
-	"ring":  func(l *Layout) window { return bareRing{l.NewRing(), l} },
-	"mutex": func(l *Layout) window { return newMutexRing(l) },
+	"ring":    func(l *Layout) window { return bareRing{l.NewRing(), l} },
+	"mutex":   func(l *Layout) window { return newMutexRing(l) },
+	"striped": func(l *Layout) window { return totals{newStripedWindow(l, 0)} },
+	"credits": func(l *Layout) window { return totals{newStripedWindow(l, 2)} },
+}
+
+// racers are the implementations, for many callers.
+var racers = map[string]func(l *Layout) window{
+	"ring":              windows["ring"],
+	"mutex":             windows["mutex"],
+	"striped":           func(l *Layout) window { return newStripedWindow(l, 0) },
+	"credits/stripes=1": func(l *Layout) window { return newStripedWindow(l, 1) },
+	"credits/stripes=4": func(l *Layout) window { return newStripedWindow(l, 4) },
 }
 
 // A bareRing is a Ring with its layout.
@@ -78,6 +90,7 @@ func (b bareRing) RetryAfter(epoch, cost, limit uint64) (uint64, uint64, bool) {
 }
 func (b bareRing) Snapshot() []Slot                   { return b.r.Snapshot(b.l) }
 func (b bareRing) Retire(epoch uint64) (uint64, bool) { return b.r.Retire(b.l, epoch) }
+func (b bareRing) Lost() uint64                       { return 0 }
 
 // A mutexRing is the reference: the oracle under a lock, with the limits of a
 // layout, and everything beside admit by brute force.
@@ -196,6 +209,52 @@ func (m *mutexRing) Retire(epoch uint64) (open uint64, ok bool) {
 	}
 	m.retired = true
 	return slot.Count, true
+}
+
+func (m *mutexRing) Lost() uint64 { return 0 }
+
+// A stripedWindow is a Striped with what the other windows have.
+type stripedWindow struct {
+	*Striped
+}
+
+// newStripedWindow returns a Striped that has contended for its head already,
+// and leaves credits on so many stripes. With no stripes it is as it is made.
+func newStripedWindow(l *Layout, stripes int) *stripedWindow {
+	s := NewStriped(*l, false)
+	if stripes > 0 {
+		s.stripes.Store(newStripes(stripes))
+		s.on.Store(l.maxStamp)
+	}
+	return &stripedWindow{s}
+}
+
+func (s *stripedWindow) Open(epoch, count uint64) { s.ring.Open(&s.layout, epoch, count) }
+func (s *stripedWindow) Lost() uint64             { return s.Undeposited() }
+
+// Retire is not for a Striped in use; it ends a test.
+func (s *stripedWindow) Retire(epoch uint64) (open uint64, ok bool) {
+	h := s.ring.head.Load()
+	open, ok = s.ring.Retire(&s.layout, epoch)
+	if ok {
+		open -= h - s.spent(h)
+		s.on.Store(0) // nobody looks at the stripes any more
+	}
+	return open, ok
+}
+
+// totals is a Striped that always reports the total without its credits, which
+// is exact as long as one caller is alone.
+type totals struct {
+	*stripedWindow
+}
+
+func (w totals) Admit(epoch, cost, limit uint64) Admission {
+	a := w.stripedWindow.Admit(epoch, cost, limit)
+	if a.Verdict != Retired {
+		a.Total = w.Peek(a.Epoch, 0, 0).Total
+	}
+	return a
 }
 
 // mustLayout returns a layout that is known to be valid.

@@ -69,7 +69,8 @@ func explore(t *testing.T, preemptions int, scenario func() (threads []func(), c
 			if depth == len(choices) {
 				choices = append(choices, choice{0, len(options)})
 			}
-			next := options[choices[depth].taken]
+			// A thread that chooses at random may not have come here as before.
+			next := options[min(choices[depth].taken, len(options)-1)]
 			if len(options) > 0 && options[0] == last && next != last {
 				left--
 			}
@@ -88,7 +89,7 @@ func explore(t *testing.T, preemptions int, scenario func() (threads []func(), c
 
 		orders++
 		// The next order: another choice at the latest step that has one left.
-		for len(choices) > 0 && choices[len(choices)-1].taken+1 == choices[len(choices)-1].of {
+		for len(choices) > 0 && choices[len(choices)-1].taken+1 >= choices[len(choices)-1].of {
 			choices = choices[:len(choices)-1]
 		}
 		if len(choices) == 0 {
@@ -321,6 +322,165 @@ func TestSchedule_Ring(t *testing.T) {
 			})
 			require.Greater(t, orders, 10)
 		})
+	}
+}
+
+// A stripedWatch compares a Striped with what its calls reported.
+type stripedWatch struct {
+	s        *stripedWindow
+	limit    uint64
+	counted  map[uint64]uint64 // by epoch
+	admitted uint64
+	closed   uint64
+	wrong    error
+}
+
+func (w *stripedWatch) admit(epoch, cost uint64) Admission {
+	a := w.s.Admit(epoch, cost, w.limit)
+	w.closed += a.Closed
+	if a.Verdict == Admitted {
+		w.counted[a.Epoch] += cost
+		w.admitted += cost
+	}
+	if a.Epoch < epoch || a.Total > w.limit {
+		w.wrong = fmt.Errorf("Admit(%d, %d) = %+v", epoch, cost, a)
+	}
+	return a
+}
+
+func (w *stripedWatch) refund(epoch, cost uint64) {
+	if w.s.Refund(epoch, cost) {
+		w.counted[epoch] -= cost
+		w.admitted -= cost
+	}
+}
+
+// read asks everything that only reads.
+func (w *stripedWatch) read(epoch uint64) {
+	if a := w.s.Peek(epoch, 1, w.limit); a.Total > w.limit || a.Epoch < epoch {
+		w.wrong = fmt.Errorf("Peek(%d) = %+v", epoch, a)
+	}
+	if retry, reset, ok := w.s.RetryAfter(epoch, w.limit, w.limit); retry < reset || !ok {
+		w.wrong = fmt.Errorf("RetryAfter(%d) = %d, %d, %t", epoch, retry, reset, ok)
+	}
+	for _, s := range w.s.Snapshot() {
+		if s.Count > w.limit {
+			w.wrong = fmt.Errorf("Snapshot has %+v", s)
+		}
+	}
+}
+
+// sum returns what is counted in the epochs (top - N, top].
+func (w *stripedWatch) sum(top uint64) (sum uint64) {
+	for e, n := range w.counted {
+		if e <= top && e+w.s.layout.slots > top {
+			sum += n
+		}
+	}
+	return sum
+}
+
+// check returns what is wrong with the step that was just taken. Units that a
+// thread has in hand are in the head's total only.
+func (w *stripedWatch) check() error {
+	if w.wrong != nil {
+		return w.wrong
+	}
+	l := &w.s.layout
+	for top := range w.counted {
+		for e := top; e < top+l.slots; e++ {
+			if w.sum(e) > w.limit {
+				return fmt.Errorf("the window of %d holds %d of %d", e, w.sum(e), w.limit)
+			}
+		}
+	}
+	h := w.s.ring.head.Load()
+	if e := l.stampOf(h); e > 0 && h&l.mask < w.sum(e-1)+w.s.credits(e) {
+		return fmt.Errorf("head %x, but the window of %d holds %d and %d credits", h, e-1, w.sum(e-1), w.s.credits(e))
+	}
+	for i := range w.s.ring.slots(l) {
+		word := w.s.ring.slots(l)[i].Load()
+		if s := l.stampOf(word); s > 0 && word&l.mask < w.counted[s-1] {
+			return fmt.Errorf("slot %d is %x, but %d holds %d", i, word, s-1, w.counted[s-1])
+		}
+	}
+	return nil
+}
+
+// end checks, where all threads have ended, that nothing was lost unseen.
+func (w *stripedWatch) end() error {
+	open, _ := w.s.Retire(1000)
+	if w.closed+open != w.admitted+w.s.Lost() {
+		return fmt.Errorf("admitted %d, closed %d, open %d, lost %d", w.admitted, w.closed, open, w.s.Lost())
+	}
+	return nil
+}
+
+// TestSchedule_Striped goes through all orders of a few small programs with
+// credits.
+func TestSchedule_Striped(t *testing.T) {
+	type program []func(w *stripedWatch)
+	admit := func(epoch uint64, costs ...uint64) program {
+		var p program
+		for _, n := range costs {
+			p = append(p, func(w *stripedWatch) { w.admit(epoch, n) })
+		}
+		return p
+	}
+	admitRefund := func(epoch, cost uint64) program {
+		return program{func(w *stripedWatch) {
+			if a := w.admit(epoch, cost); a.Verdict == Admitted {
+				yield()
+				w.refund(a.Epoch, cost)
+			}
+		}}
+	}
+	read := func(epoch uint64) program {
+		return program{func(w *stripedWatch) { w.read(epoch) }}
+	}
+	for _, c := range []struct {
+		name    string
+		slots   int
+		limit   uint64
+		first   []uint64 // epochs of units admitted before the threads start
+		threads []program
+	}{
+		{"one epoch", 2, 9, nil, []program{admit(0, 1, 1, 1), admit(0, 1, 1, 1), admit(0, 2, 1)}},
+		{"the last units", 2, 6, []uint64{0}, []program{admit(0, 1, 1, 1), admit(0, 3), admit(0, 2)}},
+		{"a rollover", 2, 8, []uint64{0}, []program{admit(1, 1, 1), admit(0, 1, 1), admit(1, 3)}},
+		{"late spenders", 1, 8, []uint64{0}, []program{admit(1, 1, 1), admit(0, 1, 1), admit(2, 4)}},
+		{"refunds", 2, 8, []uint64{0}, []program{admitRefund(0, 1), admitRefund(0, 2), admit(1, 1, 1)}},
+		{"readers", 2, 8, []uint64{0, 1}, []program{admit(1, 1, 1), read(2), admit(1, 2)}},
+		{"readers and a rollover", 2, 8, []uint64{0}, []program{admit(1, 1, 1), read(1), admit(0, 1)}},
+	} {
+		for _, stripes := range []int{1, 2} {
+			t.Run(fmt.Sprintf("%s/stripes=%d", c.name, stripes), func(t *testing.T) {
+				orders := explore(t, 3, func() ([]func(), func() error) {
+					w := &stripedWatch{limit: c.limit, counted: map[uint64]uint64{}}
+					w.s = newStripedWindow(mustLayout(t, c.slots, c.limit), stripes)
+					for _, epoch := range c.first {
+						w.admit(epoch, 1)
+					}
+					left := len(c.threads)
+					var threads []func()
+					for _, p := range c.threads {
+						threads = append(threads, func() {
+							for _, call := range p {
+								call(w)
+							}
+							left--
+						})
+					}
+					return threads, func() error {
+						if err := w.check(); err != nil || left > 0 {
+							return err
+						}
+						return w.end()
+					}
+				})
+				require.Greater(t, orders, 10)
+			})
+		}
 	}
 }
 

@@ -464,6 +464,7 @@ func (s *Striped) withoutCredits(h uint64) uint64 {
 	}
 	l := &s.layout
 	e := l.stampOf(h)
+	yield()
 	// Those of later charges may be among them, but never closed units.
 	return h - min(s.credits(e), h&l.mask-l.sum(s.ring.slots(l), e, e))
 }
