@@ -42,7 +42,7 @@ type KeyedConfig struct {
 // Remaining and RetryAfter speak of what they share.
 type Keyed[K comparable] struct {
 	policy
-	table *table[K, atomicring.Ring]
+	table table[K, atomicring.Ring]
 	janitor
 }
 
@@ -56,7 +56,7 @@ func NewKeyed[K comparable](config KeyedConfig) (*Keyed[K], error) {
 		return nil, err
 	}
 	layout := &k.layout
-	k.table = newTable[K](maxKeys, config.OnFull, kind[atomicring.Ring]{
+	k.table.init(maxKeys, config.OnFull, kind[atomicring.Ring]{
 		create: func(epoch, cost, _ uint64) *atomicring.Ring {
 			r := layout.NewRing()
 			r.Open(layout, epoch, cost)
@@ -78,18 +78,19 @@ func (k *Keyed[K]) Allow(key K) bool { return k.AllowN(key, 1) }
 // whether it did; see [Limiter.AllowN].
 func (k *Keyed[K]) AllowN(key K, n uint64) bool {
 	limit := k.limit.Load()
-	switch {
-	case limit == Unlimited:
-		return true
-	case n == 0:
-		return k.Peek(key, 0).Allowed
-	case n <= limit:
-		if _, a, _ := k.admit(key, n, limit, k.epoch(k.now())); a.Verdict == atomicring.Admitted {
-			return true
+	if n == 0 || n > limit || limit == Unlimited {
+		var d Decision
+		k.look(&d, key, n, limit)
+		if !d.Allowed {
+			k.noteDenied()
 		}
+		return d.Allowed
 	}
-	k.noteDenied()
-	return false
+	if _, a, _ := k.admit(key, n, limit, k.epoch(k.now())); a.Verdict != atomicring.Admitted {
+		k.noteDenied()
+		return false
+	}
+	return true
 }
 
 // Attempt is AllowN with details.

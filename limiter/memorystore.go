@@ -40,7 +40,7 @@ type MemoryStoreConfig struct {
 // exists takes no lock and allocates nothing.
 type MemoryStore struct {
 	timeline
-	table *table[string, atomicring.Cell]
+	table table[string, atomicring.Cell]
 	janitor
 }
 
@@ -62,7 +62,7 @@ func NewMemoryStore(config MemoryStoreConfig) (*MemoryStore, error) {
 	}
 	s := &MemoryStore{}
 	s.start(clock, cellTick)
-	s.table = newTable[string](maxKeys, config.OnFull, kind[atomicring.Cell]{
+	s.table.init(maxKeys, config.OnFull, kind[atomicring.Cell]{
 		create: func(tick, cost, decay uint64) *atomicring.Cell {
 			c := new(atomicring.Cell)
 			c.Open(tick, decay, cost)
@@ -80,27 +80,31 @@ func NewMemoryStore(config MemoryStoreConfig) (*MemoryStore, error) {
 // Attempt counts one attempt on key, see [Store].
 func (s *MemoryStore) Attempt(key string, max int, decay time.Duration) (allowed bool, attempts int, retryAfter time.Duration) {
 	now := s.now()
-	q := s.request(StoreItem{Key: key, Max: max, Decay: decay}, now)
+	var q request
+	s.request(&q, key, max, decay, 1, now)
 	s.charge(&q)
-	r := s.result(&q, now)
-	return r.Allowed, r.Attempts, r.RetryAfter
+	return q.answer.Verdict == atomicring.Admitted, int(q.answer.Count), s.rest(&q, now)
 }
 
 // AttemptMany counts every item or none, see [MultiStore].
 func (s *MemoryStore) AttemptMany(items []StoreItem, results []StoreResult) (denied int) {
 	now := s.now()
 	if len(items) == 1 {
-		q := s.request(items[0], now)
+		var q request
+		s.request(&q, items[0].Key, items[0].Max, items[0].Decay, items[0].Cost, now)
 		s.charge(&q)
-		results[0] = s.result(&q, now)
+		s.result(&results[0], &q, now)
 		return firstDenied(results[:1])
 	}
 	var few [8]request
-	requests := few[:0]
-	for i, item := range items {
-		q := s.request(item, now)
-		q.item = i
-		requests = append(requests, q)
+	requests := few[:min(len(items), len(few))]
+	if len(items) > len(few) {
+		requests = make([]request, len(items))
+	}
+	for i := range items {
+		item := &items[i]
+		requests[i].item = i
+		s.request(&requests[i], item.Key, item.Max, item.Decay, item.Cost, now)
 	}
 	return s.attemptMany(requests, results[:len(items)], now)
 }
@@ -147,37 +151,42 @@ type request struct {
 	answer      atomicring.CellAdmission
 }
 
-// request puts item into the terms of a cell, so that a window begins no later
-// and ends no earlier than asked for. What can never be counted, for one of
-// max, decay and cost is out of range, gets a limit below its cost.
-func (s *MemoryStore) request(item StoreItem, now time.Duration) request {
-	q := request{key: item.Key, hash: s.table.keys.Hash(item.Key), tick: s.epoch(now), cost: 1, rest: max(item.Decay, 0)}
-	if item.Cost > 1 {
-		q.cost = uint64(item.Cost)
+// request puts an item into the terms of a cell, so that a window begins no
+// later and ends no earlier than asked for. What can never be counted, for one
+// of max, decay and cost is out of range, gets a limit below its cost.
+func (s *MemoryStore) request(q *request, key string, limit int, decay time.Duration, cost int, now time.Duration) {
+	q.key, q.hash = key, s.table.keys.Hash(key)
+	q.cost = uint64(max(cost, 1))
+	if limit > 0 && decay > 0 && cost >= 0 {
+		q.limit = min(uint64(limit), atomicring.CellCapacity)
 	}
-	if item.Max > 0 && item.Decay > 0 && item.Cost >= 0 {
-		q.limit = min(uint64(item.Max), atomicring.CellCapacity)
-	}
+	q.rest = max(decay, 0)
+	q.tick = uint64(now / cellTick)
 	end := addDuration(now, addDuration(q.rest, s.resolution))
 	q.decay = uint64((end-1)/cellTick) + 1 - q.tick
-	return q
 }
 
 // result puts the answer to q into the caller's terms.
-func (s *MemoryStore) result(q *request, now time.Duration) StoreResult {
-	a := q.answer
-	r := StoreResult{Allowed: a.Verdict == atomicring.Admitted, Attempts: int(a.Count), RetryAfter: q.rest}
-	switch {
-	case q.limit == 0: // never, whatever is open
-	case a.Deadline == atomicring.CellForever:
-		r.RetryAfter = Never
-	case a.Deadline > q.tick:
-		r.RetryAfter = s.until(a.Deadline, now)
-	}
+func (s *MemoryStore) result(r *StoreResult, q *request, now time.Duration) {
+	r.Allowed = q.answer.Verdict == atomicring.Admitted
+	r.Attempts = int(q.answer.Count)
+	r.RetryAfter = s.rest(q, now)
+	r.Charge = Charge{}
 	if r.Allowed && q.cell != nil {
-		r.Charge = Charge{Ref: q.cell, Window: a.Deadline, Cost: q.cost}
+		r.Charge = Charge{Ref: q.cell, Window: q.answer.Deadline, Cost: q.cost}
 	}
-	return r
+}
+
+// rest returns what is left of q's window.
+func (s *MemoryStore) rest(q *request, now time.Duration) time.Duration {
+	switch deadline := q.answer.Deadline; {
+	case q.limit == 0 || deadline <= q.tick: // it can never open, or none is open
+		return q.rest
+	case deadline == atomicring.CellForever:
+		return Never
+	default:
+		return s.until(deadline, now)
+	}
 }
 
 // charge counts q, or denies it.
@@ -266,7 +275,7 @@ func (s *MemoryStore) attemptMany(requests []request, results []StoreResult, now
 			before = 0
 		}
 		s.peek(q, before)
-		results[q.item] = s.result(q, now)
+		s.result(&results[q.item], q, now)
 	}
 	if denied = firstDenied(results); denied >= 0 {
 		return denied
@@ -274,7 +283,7 @@ func (s *MemoryStore) attemptMany(requests []request, results []StoreResult, now
 	for i := range requests {
 		q := &requests[i]
 		s.charge(q)
-		results[q.item] = s.result(q, now)
+		s.result(&results[q.item], q, now)
 		if results[q.item].Allowed {
 			continue
 		}
@@ -283,7 +292,7 @@ func (s *MemoryStore) attemptMany(requests []request, results []StoreResult, now
 			s.Refund(results[taken.item].Charge)
 			taken.cell = nil
 			s.peek(taken, 0)
-			results[taken.item] = s.result(taken, now)
+			s.result(&results[taken.item], taken, now)
 		}
 		return q.item
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringfence-go/ringfence/atomicring"
+	"github.com/ringfence-go/ringfence/sharded"
 )
 
 // An attempt is what a Store answers.
@@ -517,14 +518,14 @@ func TestMemoryStore_OnFull(t *testing.T) {
 		clock.Advance(time.Minute)
 		require.Equal(t, attempt{true, 1, time.Minute}, attemptOn(s, b, 5, time.Minute), "its own at last")
 		require.Equal(t, 1, s.Len())
-		require.Equal(t, []string{b}, keysOf(s.table))
+		require.Equal(t, []string{b}, keysOf(s.table.keys))
 	})
 }
 
-// keysOf returns the keys of a table that have a state, sorted.
-func keysOf[K cmp.Ordered, S any](t *table[K, S]) (keys []K) {
-	for i := range t.shards {
-		t.keys.RangeShard(i, func(_ uint64, key K, _ *S) bool {
+// keysOf returns the keys of a map, sorted.
+func keysOf[K cmp.Ordered, V comparable](m *sharded.Map[K, V]) (keys []K) {
+	for i := range m.Shards() {
+		m.RangeShard(i, func(_ uint64, key K, _ V) bool {
 			keys = append(keys, key)
 			return true
 		})

@@ -71,15 +71,12 @@ type tableShard[S any] struct {
 	_        [64]byte
 }
 
-func newTable[K comparable, S any](maxKeys int, onFull OnFull, k kind[S]) *table[K, S] {
-	keys := sharded.NewMap[K, *S](maxKeys)
-	return &table[K, S]{
-		keys:    keys,
-		kind:    k,
-		onFull:  onFull,
-		maxKeys: int64(maxKeys),
-		shards:  make([]tableShard[S], keys.Shards()),
-	}
+func (t *table[K, S]) init(maxKeys int, onFull OnFull, k kind[S]) {
+	t.keys = sharded.NewMap[K, *S](maxKeys)
+	t.kind = k
+	t.onFull = onFull
+	t.maxKeys = int64(maxKeys)
+	t.shards = make([]tableShard[S], t.keys.Shards())
 }
 
 // A place is what a key without a state of its own was given.
