@@ -173,7 +173,7 @@ func accuracy(b *testing.B, impl Implementation, s Setup, run func(*Record, Limi
 }
 
 func bursts(r *Record, l Limiter, rnd *rand.Rand) {
-	for range 4 {
+	for range 2 {
 		time.Sleep(2*accuracyWindow + between(rnd, 0, accuracyWindow))
 		r.ask(l)
 		time.Sleep(between(rnd, accuracyWindow/2, accuracyWindow))

@@ -9,11 +9,11 @@ import (
 )
 
 func TestWorkloads_Distinct(t *testing.T) {
-	names, params := map[string]bool{}, map[string]bool{}
+	names, descriptions := map[string]bool{}, map[string]bool{}
 	for _, w := range Workloads() {
 		require.False(t, names[w.Name], w.Name)
-		require.False(t, params[w.Params()], w.Params())
-		names[w.Name], params[w.Params()] = true, true
+		require.False(t, descriptions[w.String()], w.String())
+		names[w.Name], descriptions[w.String()] = true, true
 		require.NotZero(t, w.Limit, w.Name)
 		require.NotZero(t, w.Window, w.Name)
 		found, ok := Find(w.Name)

@@ -10,7 +10,7 @@
 // against the other:
 //
 //	go test -bench Decision -cpu 1,2 ./benchmarks
-//	go test -bench 'Decision/impl=(ringfence|mutex)/keys=1/' ./benchmarks
+//	go test -bench 'Decision/impl=(ringfence|mutex)/load=hot-key$' ./benchmarks
 //
 // # What is timed
 //

@@ -137,14 +137,19 @@ func (w Workload) Share() float64 {
 
 // Params returns the part of a benchmark's name that says what the workload is.
 func (w Workload) Params() string {
-	cost, goroutines := "1", "procs"
+	return fmt.Sprintf("load=%s/keys=%d/dist=%s/deny=%s", w.Name, w.Keys, w.Dist, w.Deny)
+}
+
+// String describes the workload.
+func (w Workload) String() string {
+	cost, goroutines := "1", "GOMAXPROCS"
 	if w.Costs {
-		cost = "1-8"
+		cost = "1 to 8"
 	}
 	if w.Goroutines != 0 {
 		goroutines = fmt.Sprint(w.Goroutines)
 	}
-	return fmt.Sprintf("keys=%d/dist=%s/deny=%s/cost=%s/window=%v/goroutines=%s", w.Keys, w.Dist, w.Deny, cost, w.Window, goroutines)
+	return fmt.Sprintf("%d keys, %s; denied: %s; cost %s; window %v; %s goroutines", w.Keys, w.Dist, w.Deny, cost, w.Window, goroutines)
 }
 
 // Setup returns what a limiter for this workload is made from.

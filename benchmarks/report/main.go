@@ -39,6 +39,7 @@ type config struct {
 	time   time.Duration
 	rounds int
 	procs  string
+	short  bool
 	out    string
 	from   string
 }
@@ -50,6 +51,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 	fs.DurationVar(&c.time, "time", 20*time.Minute, "time to spend, about")
 	fs.IntVar(&c.rounds, "rounds", 5, "rounds, of which medians are taken; at least 5")
 	fs.StringVar(&c.procs, "cpu", "1,2,4", "values of GOMAXPROCS")
+	fs.BoolVar(&c.short, "short", false, "small key sets, to see that everything runs; the numbers mean nothing")
 	fs.StringVar(&c.out, "out", "", "directory for the results (default benchmarks/results/DATE-COMMIT)")
 	fs.StringVar(&c.from, "from", "", "directory of results to write summary and charts for again, running nothing")
 	if err := fs.Parse(args); err != nil {
@@ -125,7 +127,8 @@ func measure(c config, stdout io.Writer) (string, error) {
 	// and how long everything takes that is not timed.
 	fmt.Fprintln(stdout, "looking at what there is to run …")
 	bench := func(pattern, benchtime, procs string) ([]byte, error) {
-		cmd := exec.Command(binary, "-test.run", "^$", "-test.bench", pattern, "-test.benchtime", benchtime, "-test.cpu", procs, "-test.timeout", "0")
+		cmd := exec.Command(binary, "-test.run", "^$", "-test.bench", pattern, "-test.benchtime", benchtime, "-test.cpu", procs,
+			"-test.timeout", "0", "-test.short="+strconv.FormatBool(c.short))
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w\n%s", pattern, err, out)
@@ -146,6 +149,9 @@ func measure(c config, stdout io.Writer) (string, error) {
 	overhead := time.Since(began)
 	benchtime := perBenchmark(c.time-time.Since(start), overhead, c.rounds, lines)
 	m.Command = fmt.Sprintf("go run ./benchmarks/report -time %v -rounds %d -cpu %s", c.time, c.rounds, c.procs)
+	if c.short {
+		m.Command += " -short"
+	}
 	m.Benchtime = benchtime.String()
 	m.Rounds = c.rounds
 	if err := os.WriteFile(filepath.Join(c.out, "machine.txt"), []byte(m.String()), 0o644); err != nil {

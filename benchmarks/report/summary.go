@@ -72,12 +72,7 @@ func (r *report) header(cells ...string) {
 
 // decision returns the query for one implementation, workload and clock.
 func decision(impl string, w benchmarks.Workload, clock string, procs int) query {
-	q := query{bench: "Decision", procs: procs, params: map[string]string{"impl": impl, "clock": clock}}
-	for _, p := range strings.Split(w.Params(), "/") {
-		k, v, _ := strings.Cut(p, "=")
-		q.params[k] = v
-	}
-	return q
+	return query{bench: "Decision", procs: procs, params: map[string]string{"impl": impl, "load": w.Name, "clock": clock}}
 }
 
 func workload(name string) benchmarks.Workload {
@@ -235,7 +230,7 @@ func (r *report) decisions() {
 	}
 	r.printf("Workloads:\n\n")
 	for _, w := range benchmarks.Workloads() {
-		r.printf("- %s: %s\n", w.Name, strings.ReplaceAll(w.Params(), "/", ", "))
+		r.printf("- %s: %v\n", w.Name, w)
 	}
 	r.printf("\nAllocations per decision, of those that allocate:\n\n")
 	r.header("implementation", "allocs/op", "B/op")
