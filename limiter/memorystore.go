@@ -180,10 +180,12 @@ func (s *MemoryStore) result(r *StoreResult, q *request, now time.Duration) {
 // rest returns what is left of q's window.
 func (s *MemoryStore) rest(q *request, now time.Duration) time.Duration {
 	switch deadline := q.answer.Deadline; {
-	case q.limit == 0 || deadline <= q.tick: // it can never open, or none is open
+	case q.limit == 0: // never, whatever is open
 		return q.rest
 	case deadline == atomicring.CellForever:
 		return Never
+	case deadline <= q.tick: // none is open
+		return q.rest
 	default:
 		return s.until(deadline, now)
 	}
