@@ -134,4 +134,9 @@ func decisions(b *testing.B, impl Implementation, w Workload, s *Stream, l Limit
 		b.Fatal(err)
 	}
 	b.ReportMetric(float64(admitted.Load())/float64(b.N), "admitted/op")
+	if w.Dist == Turn {
+		// Above 1, every key has expired when its turn comes again.
+		round := b.Elapsed().Seconds() / float64(b.N) * float64(s.Len())
+		b.ReportMetric(round/w.Window.Seconds(), "windows/round")
+	}
 }
