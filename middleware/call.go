@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -55,7 +56,8 @@ type call struct {
 	verdicts []verdict // in the order in which they were declared
 	denied   int       // the place of the one that denies, -1 if none does
 	shown    int       // the place of the one that the header fields show
-	outer    snapshot  // of the header before it was set, if refundable
+	outer    *snapshot // of the header before it was set, if refundable
+	fields   fields
 
 	items   []limiter.StoreItem
 	results []limiter.StoreResult
@@ -74,20 +76,17 @@ func (c *call) free() {
 	clear(c.items)
 	clear(c.results)
 	clear(c.rolling)
-	*c = call{
-		verdicts:  c.verdicts[:0],
-		items:     c.items[:0],
-		results:   c.results[:0],
-		rolling:   c.rolling[:0],
-		decisions: c.decisions[:0],
-	}
+	c.verdicts, c.items, c.results = c.verdicts[:0], c.items[:0], c.results[:0]
+	c.rolling, c.decisions = c.rolling[:0], c.decisions[:0]
+	c.outer = nil
 	calls.Put(c)
 }
 
 // add returns a new verdict, the last one so far.
 func (c *call) add() *verdict {
-	c.verdicts = append(c.verdicts, verdict{})
-	return &c.verdicts[len(c.verdicts)-1]
+	n := len(c.verdicts)
+	c.verdicts = slices.Grow(c.verdicts, 1)[:n+1] // zero, see free
+	return &c.verdicts[n]
 }
 
 // choose finds the verdict that is shown: the one that denies, else the first

@@ -165,10 +165,16 @@ func usable(p netip.Prefix) (netip.Prefix, bool) {
 // peerAddr returns the address in a RemoteAddr, which normally has a port, or
 // the zero Addr if there is none.
 func peerAddr(remote string) netip.Addr {
-	if ap, err := netip.ParseAddrPort(remote); err == nil {
-		return ap.Addr().Unmap().WithZone("")
+	host := remote
+	if colon := strings.LastIndexByte(remote, ':'); colon > 0 {
+		switch {
+		case remote[0] == '[' && remote[colon-1] == ']':
+			host = remote[1 : colon-1]
+		case strings.IndexByte(remote, ':') == colon: // the only one, so not of IPv6
+			host = remote[:colon]
+		}
 	}
-	addr, _ := netip.ParseAddr(remote)
+	addr, _ := netip.ParseAddr(host)
 	return addr.Unmap().WithZone("")
 }
 

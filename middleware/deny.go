@@ -31,10 +31,10 @@ func (e *engine) conclude(w http.ResponseWriter, r *http.Request, c *call) bool 
 		return true
 	}
 	h := w.Header()
-	if c.refundable() {
+	if !denied && c.refundable() {
 		c.outer = takeSnapshot(h)
 	}
-	e.setFields(h, c.verdicts, c.shown, denied)
+	e.setFields(h, c)
 	if !denied {
 		return true
 	}
@@ -43,45 +43,56 @@ func (e *engine) conclude(w http.ResponseWriter, r *http.Request, c *call) bool 
 	if answer == nil {
 		answer = e.onDenied
 	}
-	switch {
-	case answer != nil:
+	if answer != nil {
 		c.free()
 		answer.ServeHTTP(w, r)
-	case e.body == ProblemJSON:
-		text := problem(c.verdicts)
-		c.free()
-		write(w, r, http.StatusTooManyRequests, "application/problem+json", text)
-	default:
-		c.free()
-		refuse(w, r, http.StatusTooManyRequests)
+		return false
 	}
+	mediaType, body := e.denial(r, c.verdicts)
+	c.fields.set(h, contentType, mediaType)
+	c.free()
+	write(w, r, http.StatusTooManyRequests, body)
 	return false
 }
 
-// The bodies of answers that the middleware gives.
-var bodies = map[int]struct{ text, json []byte }{
-	http.StatusTooManyRequests:     bodyOf("Too Many Attempts."),
-	http.StatusInternalServerError: bodyOf("Internal Server Error."),
-	http.StatusServiceUnavailable:  bodyOf("Service Unavailable."),
+// message is the body of an answer, as text and as JSON.
+type message struct{ text, json []byte }
+
+func messageOf(text string) message {
+	return message{[]byte(text), []byte("{\n    \"message\": \"" + text + "\"\n}")}
 }
 
-func bodyOf(message string) struct{ text, json []byte } {
-	return struct{ text, json []byte }{[]byte(message), []byte("{\n    \"message\": \"" + message + "\"\n}")}
-}
+var (
+	tooManyAttempts = messageOf("Too Many Attempts.")
+	internalError   = messageOf("Internal Server Error.")
+	unavailable     = messageOf("Service Unavailable.")
+)
 
-// refuse answers with a status, in the form that the client prefers.
-func refuse(w http.ResponseWriter, r *http.Request, status int) {
-	body := bodies[status]
+// negotiate returns the form of the message that the client prefers.
+func (m *message) negotiate(r *http.Request) (mediaType string, body []byte) {
 	if prefersJSON(r.Header) {
-		write(w, r, status, "application/json", body.json)
-		return
+		return "application/json", m.json
 	}
-	write(w, r, status, "text/plain; charset=utf-8", body.text)
+	return "text/plain; charset=utf-8", m.text
+}
+
+// denial returns the body that the verdicts are answered with.
+func (e *engine) denial(r *http.Request, verdicts []verdict) (mediaType string, body []byte) {
+	if e.body == ProblemJSON {
+		return "application/problem+json", problem(verdicts)
+	}
+	return tooManyAttempts.negotiate(r)
+}
+
+// refuse answers a request that there is no decision on.
+func refuse(w http.ResponseWriter, r *http.Request, status int, m *message) {
+	mediaType, body := m.negotiate(r)
+	w.Header()[contentType] = []string{mediaType}
+	write(w, r, status, body)
 }
 
 // write writes a response. There is no body to a HEAD.
-func write(w http.ResponseWriter, r *http.Request, status int, mediaType string, body []byte) {
-	w.Header()[contentType] = []string{mediaType}
+func write(w http.ResponseWriter, r *http.Request, status int, body []byte) {
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
 		w.Write(body) // the client may be gone, which is no concern of ours

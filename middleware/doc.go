@@ -9,16 +9,22 @@
 //			{Name: "api", Limit: 100, Window: time.Minute, Key: middleware.ByIP},
 //		},
 //	})
-//	…
-//	http.ListenAndServe(":8080", m.Handler(mux))
+//	if err != nil {
+//		log.Fatal(err)
+//	}
+//	mux := http.NewServeMux()
+//	log.Fatal(http.ListenAndServe(":8080", m.Handler(mux)))
 //
 // [NewFixedWindowLimiter] counts in fixed windows that begin with the first
 // request, as Laravel's throttle middleware does, with its named limiters and its
 // short texts for inline ones.
 //
 //	f, err := middleware.NewFixedWindowLimiter(middleware.FixedWindowConfig{})
-//	…
-//	mux.Handle("/search", f.MustMiddleware("60,1")(search)) // 60 in 1 minute
+//	if err != nil {
+//		log.Fatal(err)
+//	}
+//	search := http.NotFoundHandler()
+//	http.Handle("/search", f.MustMiddleware("60,1")(search)) // 60 in 1 minute
 //
 // For limits on anything else, such as the messages inside of one websocket, of
 // which a middleware sees the handshake only, use package limiter itself.

@@ -213,7 +213,7 @@ type rule interface {
 
 func (f *FixedWindowLimiter) rule(spec string) (rule, error) {
 	if limits := f.named[spec]; limits != nil {
-		return &namedRule{f: f, label: spec, limits: limits}, nil
+		return newNamedRule(f, spec, limits), nil
 	}
 	t, err := parseThrottle(spec)
 	if err != nil {
@@ -291,6 +291,17 @@ type namedRule struct {
 	f      *FixedWindowLimiter
 	label  string
 	limits func(*http.Request) Limits
+
+	policies [4]string // names that were made before
+}
+
+func newNamedRule(f *FixedWindowLimiter, name string, limits func(*http.Request) Limits) *namedRule {
+	n := &namedRule{f: f, label: name, limits: limits}
+	n.policies[0] = name
+	for i := 1; i < len(n.policies); i++ {
+		n.policies[i] = name + "-" + strconv.Itoa(i+1)
+	}
+	return n
 }
 
 func (n *namedRule) name() string { return n.label }
@@ -313,13 +324,18 @@ func (n *namedRule) fill(c *call, r *http.Request) (_ http.Handler, err error) {
 			return nil, errCannotGiveBack
 		}
 		v := c.add()
-		v.policy, v.window, v.max, v.after, v.denial = n.label, l.window, l.max, l.after, l.denial
-		if i > 0 {
-			v.policy += "-" + strconv.Itoa(i+1)
-		}
+		v.policy, v.window, v.max, v.after, v.denial = n.policy(i), l.window, l.max, l.after, l.denial
 		v.key = n.f.engine.bound(n.key(i, l.by))
 	}
 	return nil, nil
+}
+
+// policy returns the name of the limit in place i of the list.
+func (n *namedRule) policy(i int) string {
+	if i < len(n.policies) {
+		return n.policies[i]
+	}
+	return n.label + "-" + strconv.Itoa(i+1)
 }
 
 // key returns the key of the limit in place i of the list.
@@ -351,7 +367,7 @@ func (h *fixedHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.fail(r, warnFault, h.rule.name(), "", err)
 		if !e.shadow {
 			c.free()
-			refuse(w, r, http.StatusInternalServerError)
+			refuse(w, r, http.StatusInternalServerError, &internalError)
 			return
 		}
 	case reply != nil:
@@ -367,7 +383,7 @@ func (h *fixedHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			if h.f.onError == DenyOnError && !e.shadow {
 				c.free()
 				w.Header()[retryAfter] = []string{"1"}
-				refuse(w, r, http.StatusServiceUnavailable)
+				refuse(w, r, http.StatusServiceUnavailable, &unavailable)
 				return
 			}
 			break

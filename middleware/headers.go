@@ -68,76 +68,103 @@ func ExposedHeaders() []string {
 	}
 }
 
-// fields collects header fields, and sets them with two allocations in all.
+// fields sets header fields. Their values are cut from pieces of memory that
+// serve many responses one after the other, so that a response hardly ever
+// allocates. No byte and no element is used twice: what was set belongs to the
+// response for good.
 type fields struct {
-	text  []byte
-	names [10]string
-	ends  [10]int
-	n     int
+	text   strings.Builder
+	spare  []string
+	digits [20]byte
+
+	limit     int64 // the last one that was set; the next one is often the same
+	limitText string
 }
 
-// end ends a field: its value is what was added to the text since the last one.
-func (f *fields) end(name string) {
-	f.names[f.n], f.ends[f.n] = name, len(f.text)
-	f.n++
-}
+const (
+	textPiece  = 1024 // bytes
+	textRoom   = 128  // bytes that are there when a value begins; it may get longer
+	valuePiece = 32   // strings
+)
 
-func (f *fields) number(name string, n int64) {
-	f.text = strconv.AppendInt(f.text, n, 10)
-	f.end(name)
-}
-
-// set sets the fields, each to one value.
-func (f *fields) set(h http.Header) {
-	text, values := string(f.text), make([]string, f.n)
-	start := 0
-	for i, end := range f.ends[:f.n] {
-		values[i] = text[start:end]
-		h[f.names[i]] = values[i : i+1 : i+1]
-		start = end
+// set sets a field to one value.
+func (f *fields) set(h http.Header, name, value string) {
+	if len(f.spare) == 0 {
+		f.spare = make([]string, valuePiece)
 	}
+	f.spare[0] = value
+	h[name] = f.spare[:1:1]
+	f.spare = f.spare[1:]
 }
 
-// setFields sets the header fields for a decision, in which the verdict in place
-// shown is the one to show.
-func (e *engine) setFields(h http.Header, verdicts []verdict, shown int, denied bool) {
-	v := &verdicts[shown]
-	var buffer [128]byte
-	f := fields{text: buffer[:0]}
+// number sets a field to a number.
+func (f *fields) number(h http.Header, name string, n int64) { f.set(h, name, f.decimal(n)) }
+
+// limitNumber sets a field to a limit.
+func (f *fields) limitNumber(h http.Header, name string, limit int64) {
+	if f.limitText == "" || f.limit != limit {
+		f.limit, f.limitText = limit, f.decimal(limit)
+	}
+	f.set(h, name, f.limitText)
+}
+
+// decimal returns n as text.
+func (f *fields) decimal(n int64) string {
+	if 0 <= n && n < 100 {
+		return strconv.FormatInt(n, 10) // which is at hand
+	}
+	start := f.begin()
+	f.write(n)
+	return f.text.String()[start:]
+}
+
+// begin returns where the text of a value begins.
+func (f *fields) begin() int {
+	if f.text.Cap()-f.text.Len() < textRoom {
+		f.text.Reset()
+		f.text.Grow(textPiece)
+	}
+	return f.text.Len()
+}
+
+// write adds a number to the text.
+func (f *fields) write(n int64) { f.text.Write(strconv.AppendInt(f.digits[:0], n, 10)) }
+
+// setFields sets the header fields for the decision in c.
+func (e *engine) setFields(h http.Header, c *call) {
+	f, v, denied := &c.fields, &c.verdicts[c.shown], c.denied >= 0
 	if denied {
-		f.number(retryAfter, retrySeconds(v))
-		f.text = append(f.text, "no-store"...)
-		f.end(cacheControl)
+		f.number(h, retryAfter, retrySeconds(v))
+		f.set(h, cacheControl, "no-store")
 	}
-	e.addTuples(&f, h, e.families, v, denied)
+	e.setTuples(h, f, e.families, v, denied)
 	switch {
 	case e.families&IETFDraft6 != 0:
-		f.list(ietfPolicy, h[ietfPolicy], verdicts, policy6)
+		f.list(h, ietfPolicy, h[ietfPolicy], c.verdicts, policy6)
 	case e.families&IETFDraft11 != 0:
-		f.list(ietfPolicy, h[ietfPolicy], verdicts, policy11)
+		f.list(h, ietfPolicy, h[ietfPolicy], c.verdicts, policy11)
 		if denied { // alone, so that no t is above Retry-After
-			f.list(ietfStatus, nil, verdicts[shown:shown+1], status11)
+			f.list(h, ietfStatus, nil, c.verdicts[c.shown:c.shown+1], status11)
 		} else {
-			f.list(ietfStatus, h[ietfStatus], verdicts, status11)
+			f.list(h, ietfStatus, h[ietfStatus], c.verdicts, status11)
 		}
 	}
-	f.set(h)
 }
 
-// addTuples adds the fields of these families that are about one limit, v. What
+// setTuples sets the fields of these families that are about one limit, v. What
 // an outer limiter has set stays where that one has less left, unless v denies.
-func (e *engine) addTuples(f *fields, h http.Header, families Families, v *verdict, denied bool) {
+func (e *engine) setTuples(h http.Header, f *fields, families Families, v *verdict, denied bool) {
 	if families&Legacy != 0 && (denied || !lessLeft(h[xRemaining], v.Remaining)) {
-		f.number(xLimit, int64(v.Limit))
-		f.number(xRemaining, int64(v.Remaining))
+		f.limitNumber(h, xLimit, int64(v.Limit))
+		f.number(h, xRemaining, int64(v.Remaining))
 		if denied {
-			f.number(xReset, unixSeconds(e.now().Add(v.wait())))
+			f.number(h, xReset, unixSeconds(e.now().Add(v.wait())))
 		}
 	}
 	if families&IETFDraft6 != 0 && v.Limit <= maxInteger && (denied || !lessLeft(h[ietfRemaining], v.Remaining)) {
-		f.number(ietfLimit, int64(v.Limit))
-		f.number(ietfRemaining, int64(v.Remaining))
-		f.number(ietfReset, resetSeconds(v))
+		f.limitNumber(h, ietfLimit, int64(v.Limit))
+		f.number(h, ietfRemaining, int64(v.Remaining))
+		f.number(h, ietfReset, resetSeconds(v))
 	}
 }
 
@@ -151,17 +178,17 @@ func lessLeft(field []string, remaining uint64) bool {
 	return err == nil && outer < remaining
 }
 
-// list adds a field that is a list: what is there from an outer limiter, then an
-// item for each verdict.
-func (f *fields) list(name string, outer []string, verdicts []verdict, kind listItem) {
-	start := len(f.text)
+// list sets a field to a list: what is there from an outer limiter, then an item
+// for each verdict.
+func (f *fields) list(h http.Header, name string, outer []string, verdicts []verdict, kind listItem) {
+	start := f.begin()
 	for _, line := range outer {
 		f.separate(start)
-		f.text = append(f.text, line...)
+		f.text.WriteString(line)
 	}
 	f.items(start, verdicts, kind)
-	if len(f.text) > start {
-		f.end(name)
+	if f.text.Len() > start {
+		f.set(h, name, f.text.String()[start:])
 	}
 }
 
@@ -187,45 +214,50 @@ func (f *fields) items(start int, verdicts []verdict, kind listItem) {
 		f.separate(start)
 		switch kind {
 		case policy6:
-			f.text = strconv.AppendUint(f.text, v.Limit, 10)
+			f.write(int64(v.Limit))
 			f.window(v.window)
 		case policy11:
-			f.text = appendQuoted(f.text, v.policy)
-			f.text = strconv.AppendUint(append(f.text, ";q="...), v.Limit, 10)
+			f.quote(v.policy)
+			f.parameter(";q=", int64(v.Limit))
 			f.window(v.window)
 		case status11:
-			f.text = appendQuoted(f.text, v.policy)
-			f.text = strconv.AppendUint(append(f.text, ";r="...), v.Remaining, 10)
-			f.text = strconv.AppendInt(append(f.text, ";t="...), resetSeconds(v), 10)
+			f.quote(v.policy)
+			f.parameter(";r=", int64(v.Remaining))
+			f.parameter(";t=", resetSeconds(v))
 		}
 	}
 }
 
 // separate adds a comma unless the list that begins at start is empty.
 func (f *fields) separate(start int) {
-	if len(f.text) > start {
-		f.text = append(f.text, ", "...)
+	if f.text.Len() > start {
+		f.text.WriteString(", ")
 	}
+}
+
+func (f *fields) parameter(name string, value int64) {
+	f.text.WriteString(name)
+	f.write(value)
 }
 
 // window adds ;w=60. The parameter counts whole seconds, and is left out for a
 // window below one.
 func (f *fields) window(d time.Duration) {
 	if d >= time.Second {
-		f.text = strconv.AppendInt(append(f.text, ";w="...), seconds(d), 10)
+		f.parameter(";w=", seconds(d))
 	}
 }
 
-// appendQuoted appends a String of a structured field. The name is printable.
-func appendQuoted(b []byte, name string) []byte {
-	b = append(b, '"')
+// quote adds a String of a structured field. The name is printable.
+func (f *fields) quote(name string) {
+	f.text.WriteByte('"')
 	for i := range len(name) {
 		if name[i] == '"' || name[i] == '\\' {
-			b = append(b, '\\')
+			f.text.WriteByte('\\')
 		}
-		b = append(b, name[i])
+		f.text.WriteByte(name[i])
 	}
-	return append(b, '"')
+	f.text.WriteByte('"')
 }
 
 // printable reports whether s is printable ASCII, which a String can hold.
@@ -279,13 +311,14 @@ var tuples = [...]struct {
 // snapshot is the tuples of a response at one time.
 type snapshot [len(tuples)]tuple
 
-func takeSnapshot(h http.Header) (s snapshot) {
+func takeSnapshot(h http.Header) *snapshot {
+	var s snapshot
 	for i := range tuples {
 		for k, name := range tuples[i].names {
 			s[i][k] = h[name]
 		}
 	}
-	return s
+	return &s
 }
 
 // revise sets the fields again after some of what had been counted was given
@@ -305,9 +338,9 @@ func (e *engine) revise(h http.Header, outer, mine *snapshot, list string, verdi
 			}
 		}
 	}
-	var f fields
-	e.addTuples(&f, h, families, &verdicts[leastRemaining(verdicts)], false)
-	f.set(h)
+	c := newCall()
+	e.setTuples(h, &c.fields, families, &verdicts[leastRemaining(verdicts)], false)
+	c.free()
 	if status := h[ietfStatus]; list != "" && len(status) == 1 {
 		h[ietfStatus] = []string{strings.Replace(status[0], list, statusList(verdicts), 1)}
 	}
@@ -331,5 +364,5 @@ func restore(h http.Header, name string, value []string) {
 func statusList(verdicts []verdict) string {
 	var f fields
 	f.items(0, verdicts, status11)
-	return string(f.text)
+	return f.text.String()
 }

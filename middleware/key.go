@@ -124,14 +124,26 @@ func (e *engine) appendClient(b []byte, r *http.Request) []byte {
 }
 
 // internal reports whether addr is one that a proxy of the operator's own could
-// have.
+// have: loopback, link-local, private, or of the address space that carriers and
+// some clouds use inside (RFC 6598).
 func internal(addr netip.Addr) bool {
-	return addr.IsPrivate() || addr.IsLoopback() || addr.IsLinkLocalUnicast() || carrierNAT.Contains(addr)
+	if !addr.Is4() {
+		return addr.IsPrivate() || addr.IsLoopback() || addr.IsLinkLocalUnicast()
+	}
+	switch a := addr.As4(); a[0] {
+	case 10, 127:
+		return true
+	case 100:
+		return a[1]&0xc0 == 64
+	case 169:
+		return a[1] == 254
+	case 172:
+		return a[1]&0xf0 == 16
+	case 192:
+		return a[1] == 168
+	}
+	return false
 }
-
-// carrierNAT is the shared address space of RFC 6598, which some clouds use
-// inside.
-var carrierNAT = netip.MustParsePrefix("100.64.0.0/10")
 
 // forwarded reports whether a proxy has left a trace in the headers.
 func forwarded(h http.Header) bool {

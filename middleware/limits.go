@@ -108,7 +108,7 @@ func All(lists ...Limits) Limits {
 			return Limits{err: fmt.Errorf("limit %d of the list: %w", i+1, l.err)}
 		case i == 0:
 			all = l
-			all.more = slices.Clone(l.more)
+			all.more = append(make([]limit, 0, len(l.more)+len(lists)-1), l.more...)
 		default:
 			all.more = append(append(all.more, l.first), l.more...)
 		}
@@ -123,7 +123,12 @@ func All(lists ...Limits) Limits {
 // lists of differently named limiters, never share a counter, whatever their
 // keys.
 func (l Limits) By(key string) Limits {
-	return l.each(func(l *limit) { l.by = key })
+	l.own("By")
+	l.first.by = key
+	for i := range l.more {
+		l.more[i].by = key
+	}
+	return l
 }
 
 // After makes what is counted depend on the response: counts is called with its
@@ -136,37 +141,42 @@ func (l Limits) By(key string) Limits {
 //
 // Only a store that can give back works, see [limiter.MultiStore].
 func (l Limits) After(counts func(status int) bool) Limits {
+	l.own("After")
 	if counts == nil && l.err == nil {
 		l.err = errors.New("After has no function")
 	}
-	return l.each(func(l *limit) { l.after = counts })
+	l.first.after = counts
+	for i := range l.more {
+		l.more[i].after = counts
+	}
+	return l
 }
 
 // Response has h answer requests that the limit denies. The header fields are
 // set when it runs, and it may change them. It has to write a status: as in any
 // handler, none means 200.
 func (l Limits) Response(h http.Handler) Limits {
+	l.own("Response")
 	if h == nil && l.err == nil {
 		l.err = errors.New("the Response handler is nil")
 	}
-	return l.each(func(l *limit) { l.denial = h })
-}
-
-// each changes every limit of a copy of the list.
-func (l Limits) each(change func(*limit)) Limits {
-	if l.kind != kindLimits && l.err == nil {
-		l.err = errors.New("By, After or Response of what is not a limit")
-	}
-	change(&l.first)
-	l.more = slices.Clone(l.more)
+	l.first.denial = h
 	for i := range l.more {
-		change(&l.more[i])
+		l.more[i].denial = h
 	}
 	return l
 }
 
+// own makes a copy of a list one that the method can change.
+func (l *Limits) own(method string) {
+	if l.kind != kindLimits && l.err == nil {
+		l.err = fmt.Errorf("%s of what is not a limit", method)
+	}
+	l.more = slices.Clone(l.more)
+}
+
 // check returns what is wrong with the limits.
-func (l *Limits) check() error {
+func (l Limits) check() error {
 	if l.err == nil && l.kind == kindZero {
 		return errors.New("the Limits are the zero value, want limits, NoLimits or Respond")
 	}

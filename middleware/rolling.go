@@ -145,7 +145,7 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 			e.fail(r, warnFault, at, "", err)
 			if !e.shadow {
 				c.free()
-				refuse(w, r, http.StatusInternalServerError)
+				refuse(w, r, http.StatusInternalServerError, &internalError)
 				return
 			}
 		} else if len(c.verdicts) > 0 && !e.conclude(w, r, c) {

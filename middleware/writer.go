@@ -20,9 +20,9 @@ type afterWriter struct {
 	engine   *engine
 	store    limiter.MultiStore
 	verdicts []verdict
-	outer    snapshot
-	mine     snapshot
-	list     string // what the limits have added to RateLimit
+	outer    *snapshot // of the fields, before they were set
+	mine     *snapshot // and after
+	list     string    // what the limits have added to RateLimit
 	settled  bool
 }
 
@@ -69,7 +69,7 @@ func (a *afterWriter) settle(status int) {
 		a.engine.report(a.request, GaveBack, v)
 	}
 	if revised && !a.engine.shadow {
-		a.engine.revise(a.Header(), &a.outer, &a.mine, a.list, a.verdicts)
+		a.engine.revise(a.Header(), a.outer, a.mine, a.list, a.verdicts)
 	}
 }
 

@@ -1,0 +1,83 @@
+package middleware
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// keyOf returns what a request is counted under.
+func keyOf(t *testing.T, key KeyFunc, r *http.Request) string {
+	b, h := newRolling(t, nil, Policy{Name: "n", Limit: 1, Window: time.Minute, Key: key})
+	send(h, r)
+	return b.events[0].Key
+}
+
+func TestKeys(t *testing.T) {
+	require.Equal(t, "192.0.2.10", keyOf(t, ByIP, guest()))
+	require.Equal(t, "2001:db8:1:2::/64", keyOf(t, ByIP, from("[2001:db8:1:2::1]")))
+	require.Equal(t, "v:secret", keyOf(t, ByHeader("x-api-key"), guest(with("X-Api-Key", "secret"))))
+	require.Equal(t, "192.0.2.10", keyOf(t, ByHeader("X-Api-Key"), guest()), "never unlimited")
+	require.Equal(t, "192.0.2.10", keyOf(t, ByHeader("X-Api-Key"), guest(with("X-Api-Key", ""))))
+
+	part := func(s string) KeyFunc { return func(Request) string { return s } }
+	require.Equal(t, "1:a2:bc", keyOf(t, Join(part("a"), part("bc")), guest()))
+	require.Equal(t, "2:ab1:c", keyOf(t, Join(part("ab"), part("c")), guest()))
+	require.NotEqual(t, keyOf(t, Join(part("1:a"), part("")), guest()), keyOf(t, Join(part("1"), part("a")), guest()))
+	require.Equal(t, "10:192.0.2.103:GET", keyOf(t, Join(ByIP, func(r Request) string { return r.Method }), guest()))
+
+	for _, key := range []KeyFunc{ByHeader(""), ByHeader("a b"), ByHeader("a\n"), ByHeader("ä"), Join(ByIP, nil)} {
+		require.Nil(t, key)
+	}
+}
+
+func TestByPattern(t *testing.T) {
+	b, options := newBench(t)
+	m, err := New(Config{Options: options, Policies: []Policy{{Name: "n", Limit: 2, Window: time.Minute, Key: ByPattern}}})
+	require.NoError(t, err)
+	defer m.Close()
+	mux := http.NewServeMux()
+	mux.Handle("GET /users/{id}", m.Handler(b.handler(200)))
+	mux.Handle("/", m.Handler(b.handler(200)))
+	path := func(path string) *http.Request {
+		return guest(func(r *http.Request) { r.URL.Path = path })
+	}
+	require.Equal(t, "200 L2 R1", summary(send(mux, path("/users/1"))))
+	require.Equal(t, "200 L2 R0", summary(send(mux, path("/users/2"))), "the pattern, not the path")
+	require.Equal(t, 429, send(mux, path("/users/3")).Code)
+	require.Equal(t, "200 L2 R1", summary(send(mux, path("/else"))))
+	require.Empty(t, b.log.String())
+
+	inside := http.NewServeMux()
+	inside.Handle("/", b.handler(200))
+	outside := m.Handler(inside)
+	require.Equal(t, "200 L2 R1", summary(send(outside, path("/users/1"))))
+	require.Equal(t, "200 L2 R0", summary(send(outside, path("/else"))))
+	require.Equal(t, 429, send(outside, path("/third")).Code, "one shared bucket")
+	require.Equal(t, 1, strings.Count(b.log.String(), "no ServeMux pattern"))
+}
+
+func TestKeys_EmptyIsOneKeyAndAWarning(t *testing.T) {
+	b, h := newRolling(t, nil, Policy{Name: "n", Limit: 2, Window: time.Minute, Key: func(Request) string { return "" }})
+	require.Equal(t, "200 L2 R1", summary(send(h, from("192.0.2.1"))))
+	require.Equal(t, "200 L2 R0", summary(send(h, from("192.0.2.2"))))
+	require.Equal(t, 429, send(h).Code)
+	require.Equal(t, 1, strings.Count(b.log.String(), "key of a request is empty"))
+}
+
+func TestHasher_Bound(t *testing.T) {
+	h, other := newHasher(), newHasher()
+	short := strings.Repeat("x", maxKey)
+	require.Equal(t, short, h.bound(short))
+	long := short + "x"
+	hash := h.bound(long)
+	require.Len(t, hash, 66)
+	require.Equal(t, hash, h.bound(long))
+	require.NotEqual(t, hash, h.bound(long+"x"))
+	require.NotEqual(t, hash, other.bound(long), "the seed is random")
+	require.NotEqual(t, hash, h.bound(hash), "a key that looks like a hash is none")
+	require.Equal(t, "", h.bound(""))
+}
