@@ -367,6 +367,7 @@ func (r *report) scope() {
 	r.printf("- Nothing about other processors: on each, the parts (a clock read, a contended line) cost something else.\n")
 	r.printf("- Not measured, because they could not be downloaded: clipperhouse/rate, webriots/rate, tollbooth v8 (v7 was measured).\n")
 	r.printf("- uber-ratelimit lets callers wait and never denies, so it takes part only where all are admitted.\n")
+	r.printf("- go-limiter takes no part in rollover: it refills window / limit nanoseconds' worth of tokens per window, 2 of 4,096 there.\n")
 	r.printf("- httprate keys by a 64-bit hash; throttled forgets the least recently used keys at a cap, which was set above all keys.\n")
 	r.printf("- Peers read the system clock on their own; x-time-rate can be given a time, and with clock=coarse was.\n")
 }
