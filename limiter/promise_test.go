@@ -257,7 +257,7 @@ func TestRolling_NeverOver(t *testing.T) {
 					h := c.run(l, limit, 8, 2*tick)
 					what := fmt.Sprintf("limit %d, jitter %v", limit, jitter)
 					require.LessOrEqual(t, h.busiest(window), limit, "P1: %s", what)
-					if !impl.credits {
+					if !impl.hoards {
 						d, found := h.needless(limit, window, tick)
 						require.False(t, found, "P2: %s: %+v", what, d)
 					}
@@ -265,7 +265,7 @@ func TestRolling_NeverOver(t *testing.T) {
 				}
 			}
 		})
-	}, reference)
+	}, reference, together)
 }
 
 // TestRolling_NeverOverStale: P1 and P2 with a clock whose readings are up to a
@@ -282,13 +282,13 @@ func TestRolling_NeverOverStale(t *testing.T) {
 				l := impl.start(t, Config{Limit: limit, Window: window, Slots: slots, Clock: c})
 				h := c.run(l, limit, 8, 2*tick)
 				require.LessOrEqual(t, h.busiest(window), limit, "P1: limit %d", limit)
-				if !impl.credits {
+				if !impl.hoards {
 					d, found := h.needless(limit, window, 2*tick+c.stale)
 					require.False(t, found, "P2: limit %d: %+v", limit, d)
 				}
 			}
 		})
-	}, reference)
+	}, reference, together)
 }
 
 // TestRolling_Phases: with the clock at rest while many callers are let loose,
@@ -325,7 +325,7 @@ func TestRolling_Phases(t *testing.T) {
 					})
 					taken := admitted.Load()
 					require.LessOrEqual(t, taken, room, "limit %d, phase %d: more than the limit", limit, phase)
-					if !impl.credits {
+					if !impl.hoards {
 						require.Equal(t, min(room, uint64(8*calls)), taken, "limit %d, phase %d", limit, phase)
 					}
 					if r.IntN(2) == 0 {
@@ -521,7 +521,7 @@ func TestRolling_NeverOverRealClocks(t *testing.T) {
 				what := fmt.Sprintf("impl=%s/limit=%d", run.impl.name, run.limit)
 				require.LessOrEqual(t, run.h.busiest(window), run.limit, "P1: %s", what)
 				require.Greater(t, run.h.units(), 2*run.limit, "%s: the test admitted too little to show anything", what)
-				if clock == (SystemClock{}) && !run.impl.credits {
+				if clock == (SystemClock{}) && !run.impl.hoards {
 					d, found := run.h.needless(run.limit, window, window/slots)
 					require.False(t, found, "P2: %s: %+v", what, d)
 				}

@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -29,9 +30,11 @@ type rolling interface {
 
 // An implementation makes one.
 type implementation struct {
-	name    string
-	start   func(tb testing.TB, config Config) rolling
-	credits bool // it may keep units for a processor, and then denies while some are left
+	name  string
+	start func(tb testing.TB, config Config) rolling
+	// hoards is set if units can be in the hands of a call under way, or kept for
+	// a processor, so that others are denied while some are left.
+	hoards bool
 }
 
 // implementations are those of this package.
@@ -46,6 +49,10 @@ var implementations = []implementation{
 	}, false},
 	{"Keyed/overflow", func(tb testing.TB, config Config) rolling { return newOverflowKey(tb, config) }, false},
 }
+
+// together is a limit that is charged with another one like it, by AttemptAll.
+// A denied call then turns no tick, so that it does not agree with the model.
+var together = implementation{"AttemptAll", func(tb testing.TB, config Config) rolling { return newPair(tb, config) }, true}
 
 // reference is the model under a lock. It shows that a test asks for nothing
 // impossible.
@@ -76,6 +83,28 @@ func newOverflowKey(tb testing.TB, config Config) oneKey {
 	k := newKeyed[string](tb, KeyedConfig{Config: config, MaxKeys: 1, SweepEvery: NoSweep})
 	k.table.count.Add(1) // a key that never goes
 	return oneKey{k, "key"}
+}
+
+// A pair is a limit, and another one that is charged with it.
+type pair struct {
+	*Limiter
+	other *Keyed[int]
+}
+
+func newPair(tb testing.TB, config Config) pair {
+	return pair{newLimiter(tb, config), newKeyed[int](tb, KeyedConfig{Config: config, SweepEvery: NoSweep})}
+}
+
+func (p pair) Allow() bool          { return p.AllowN(1) }
+func (p pair) AllowN(n uint64) bool { return p.Attempt(n).Allowed }
+
+func (p pair) Attempt(n uint64) Decision {
+	d, _ := AttemptAll(p.Limiter.Item(n), p.other.Item(0, n))
+	return d
+}
+
+func (p pair) SetLimit(limit uint64) error {
+	return errors.Join(p.Limiter.SetLimit(limit), p.other.SetLimit(limit))
 }
 
 func newLimiter(tb testing.TB, config Config) *Limiter {
