@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"fmt"
+	"math/bits"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,10 +25,9 @@ const minResolution = time.Microsecond
 // [CoarseClock.Starved] counts how often.
 //
 // What that does to a limiter: it counts one sub-window more, which makes up for readings that are up to a tick (window /
-// slots) old. While the reading stands still, nothing expires, and the limiter is too strict. What was admitted at the end
-// of a stall of length s has been counted up to s too early, though, and expires that much too early: around such a stall
-// the limit holds over intervals of length window + tick - s, no longer of length window. So a resolution well below the
-// tick leaves room for stalls.
+// slots) old. When a reading stands still for longer than that, the limiter lets its own time fall behind for good by what is
+// too much, so that nothing expires early: its limit holds over every interval, and what expires in that window does so
+// later. A resolution, and a tick, of tens of milliseconds keep that rare.
 type CoarseClock struct {
 	now        atomic.Int64 // nanoseconds since origin, or closedReading
 	starved    atomic.Uint64
@@ -36,6 +36,12 @@ type CoarseClock struct {
 	closing    sync.Once
 	stop       chan struct{} // closed by Close: the refresher shall end
 	done       chan struct{} // closed by the refresher when it has ended
+
+	mu   sync.Mutex    // held while the reading moves
+	late time.Duration // how old it was when it was stored last
+	// lost[k] is by how much in all the reading has moved in steps beyond 2^k ns. It is stored before the reading: who loads
+	// the reading first, and then takes lost[k] off, sees no step longer than that.
+	lost [63]atomic.Int64
 }
 
 // closedReading in place of a reading says that the clock was closed. Readings are never negative.
@@ -92,6 +98,9 @@ func (c *CoarseClock) Close() error {
 	c.closing.Do(func() {
 		close(c.stop)
 		<-c.done
+		c.advance()
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		c.now.Store(closedReading)
 	})
 	return nil
@@ -102,22 +111,30 @@ func (c *CoarseClock) Close() error {
 //go:noinline
 func (c *CoarseClock) exact() time.Duration { return SystemClock{}.Now() - c.origin }
 
-// advance moves the reading ahead to the present, which it returns.
+// advance moves the reading ahead to the present, which it returns, unless it is there already or the clock is closed.
 func (c *CoarseClock) advance() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	now := c.exact()
-	c.advanceTo(now)
+	old := c.now.Load()
+	if old == closedReading || old >= int64(now) {
+		return now
+	}
+	step := int64(now) - old
+	for k := range c.lost {
+		// When this goroutine loses the processor before it can store the reading, the next step is longer than the time
+		// between the two: that counts as lost, too.
+		c.lost[k].Add(max(step-1<<k, int64(c.late)))
+	}
+	c.now.Store(int64(now))
+	c.late = c.exact() - now
 	return now
 }
 
-// advanceTo moves the reading ahead to now, unless it is there already or the clock is closed.
-func (c *CoarseClock) advanceTo(now time.Duration) {
-	for {
-		old := c.now.Load()
-		if old == closedReading || old >= int64(now) || c.now.CompareAndSwap(old, int64(now)) {
-			return
-		}
-		// Another caller has moved the reading, or Close has ended it.
-	}
+// lostBeyond returns what to take off a reading, loaded before, to see it move in steps no longer than longest, and no
+// shorter than half of that.
+func (c *CoarseClock) lostBeyond(longest time.Duration) *atomic.Int64 {
+	return &c.lost[bits.Len64(uint64(longest))-1]
 }
 
 // tick is one refresh by the refresher, whose refresh before this one was at last. It returns the time of this one.

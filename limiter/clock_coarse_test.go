@@ -86,28 +86,86 @@ func TestCoarseClock_AdvanceNeverGoesBack(t *testing.T) {
 	})
 }
 
-// TestCoarseClock_AdvanceStress advances a clock from several goroutines at once: it goes back for none of them.
+// TestCoarseClock_LongSteps refreshes a clock too late: who takes the lost time off sees no long step.
+func TestCoarseClock_LongSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCoarseClock(t, 24*time.Hour)
+		lost := c.lostBeyond(time.Second)
+		require.Same(t, lost, c.lostBeyond(1<<29))
+		require.NotSame(t, lost, c.lostBeyond(1<<29-1))
+		require.NotSame(t, lost, c.lostBeyond(1<<30))
+		read := func() time.Duration { return c.Now() - time.Duration(lost.Load()) }
+		const longest = 1 << 29 // the largest power of two in a second
+		var want time.Duration
+		for _, stall := range []time.Duration{1, longest - 1, longest, longest + 1, time.Second, time.Hour} {
+			time.Sleep(stall)
+			c.advance()
+			want += min(stall, longest)
+			require.Equal(t, want, read(), "after a stall of %v", stall)
+		}
+		time.Sleep(time.Minute)
+		require.NoError(t, c.Close())
+		require.Equal(t, want+longest, read(), "after a stall that Close ends")
+		time.Sleep(time.Minute)
+		require.Equal(t, want+longest+time.Minute, read(), "closed clocks do not stall")
+	})
+}
+
+// TestCoarseClock_AdvanceStress refreshes a clock from several goroutines at once, on the system clock: no reading goes back
+// or ahead of it, and between two instants no reading without the lost time moves further than they are apart and one step.
 func TestCoarseClock_AdvanceStress(t *testing.T) {
-	rounds := 5_000_000
+	rounds := 500_000
 	if raceEnabled {
-		rounds = 200_000
+		rounds = 50_000
 	}
+	const longest = 1 << 10
 	c := newCoarseClock(t, time.Hour)
+	lost := c.lostBeyond(longest)
 	var wg sync.WaitGroup
-	for g := range 4 {
+	for range 4 {
 		wg.Go(func() {
-			for i := range rounds {
-				target := time.Duration(4*i + g)
-				c.advanceTo(target)
-				if now := c.Now(); now < target {
-					t.Errorf("read %v, had advanced to %v", now, target)
+			var last time.Duration
+			before, first := SystemClock{}.Now(), c.Now()-time.Duration(lost.Load())
+			for range rounds {
+				c.advance()
+				now := c.Now()
+				read := now - time.Duration(lost.Load())
+				after := SystemClock{}.Now()
+				if now < last || now > c.exact() || read-first > after-before+longest {
+					t.Errorf("read %v after %v at %v, a move of %v in %v", now, last, c.exact(), read-first, after-before)
 					return
+				}
+				if last = now; read < first {
+					before, first = after, read // lost time comes off before the reading moves
 				}
 			}
 		})
 	}
 	wg.Wait()
-	require.Equal(t, time.Duration(4*rounds-1), c.Now())
+}
+
+// TestCoarseClock_StalledLimiter admits at the end of a stall, when the reading is nine seconds old: that unit expires a
+// whole window later all the same, and a tick or so after that.
+func TestCoarseClock_StalledLimiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCoarseClock(t, time.Second)
+		require.NoError(t, c.Close()) // its goroutine would keep up: refresh by hand
+		c.now.Store(int64(c.exact()))
+		l, err := New(Config{Limit: 1, Window: 10 * time.Second, Clock: c})
+		require.NoError(t, err)
+		time.Sleep(9 * time.Second)
+		require.True(t, l.Allow())
+		taken := time.Now()
+		for {
+			c.advance()
+			if l.Allow() {
+				break
+			}
+			time.Sleep(time.Second / 2)
+		}
+		require.GreaterOrEqual(t, time.Since(taken), 10*time.Second)
+		require.LessOrEqual(t, time.Since(taken), 13*time.Second)
+	})
 }
 
 func TestCoarseClock_Close(t *testing.T) {

@@ -61,7 +61,7 @@ func NewMemoryStore(config MemoryStoreConfig) (*MemoryStore, error) {
 		return nil, err
 	}
 	s := &MemoryStore{}
-	s.start(clock, cellTick)
+	s.start(clock, cellTick, max(resolutionOf(clock), 1))
 	s.table.init(maxKeys, config.OnFull, kind[atomicring.Cell]{
 		create: func(tick, cost, decay uint64) *atomicring.Cell {
 			c := new(atomicring.Cell)

@@ -103,7 +103,7 @@ func (p *policy) init(config Config) error {
 			fault("Slots is %d: %w", slots, err)
 		}
 		if len(faults) == 0 {
-			p.timeline.start(clock, tick)
+			p.timeline.start(clock, tick, tick)
 			p.sleepers.init(clock, p.until(uint64(counted), 0))
 		}
 	}

@@ -11,7 +11,8 @@ import (
 // the first reading. Readings before the first one count as it.
 type timeline struct {
 	clock      Clock
-	coarse     *CoarseClock // clock, where it is one: saves the indirect call
+	coarse     *CoarseClock  // clock, where it is one: saves the indirect call
+	lost       *atomic.Int64 // what to take off a coarse reading
 	origin     time.Duration
 	tick       time.Duration
 	resolution time.Duration
@@ -22,13 +23,15 @@ type timeline struct {
 	current atomic.Uint64
 }
 
-// start takes the clock's first reading.
-func (tl *timeline) start(clock Clock, tick time.Duration) {
+// start takes the clock's first reading. A coarse reading may be slack old.
+func (tl *timeline) start(clock Clock, tick, slack time.Duration) {
 	tl.clock = clock
-	tl.coarse, _ = clock.(*CoarseClock)
 	tl.tick = tick
 	tl.resolution = resolutionOf(clock)
-	tl.origin = clock.Now()
+	if c, ok := clock.(*CoarseClock); ok {
+		tl.coarse, tl.lost = c, c.lostBeyond(slack)
+	}
+	tl.origin = tl.reading()
 }
 
 // resolutionOf returns how old a reading of clock can be.
@@ -39,15 +42,19 @@ func resolutionOf(clock Clock) time.Duration {
 	return 0
 }
 
-// now reads the clock, once, and returns the time since the first reading. It is
-// never negative.
-func (tl *timeline) now() time.Duration {
-	var reading time.Duration
+// reading reads the clock, once. A coarse one does not show a step longer than
+// the slack: a unit counted before it would expire too early.
+func (tl *timeline) reading() time.Duration {
 	if tl.coarse != nil {
-		reading = tl.coarse.Now()
-	} else {
-		reading = tl.clock.Now()
+		reading := tl.coarse.Now()
+		return reading - time.Duration(tl.lost.Load())
 	}
+	return tl.clock.Now()
+}
+
+// now returns the time since the first reading. It is never negative.
+func (tl *timeline) now() time.Duration {
+	reading := tl.reading()
 	now := reading - tl.origin
 	if now < 0 || reading < tl.origin {
 		return tl.outside(reading)

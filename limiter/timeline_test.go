@@ -16,7 +16,7 @@ func TestTimeline_Now(t *testing.T) {
 	for _, origin := range []time.Duration{0, 1, -1, 56 * years, -10 * years, math.MaxInt64, math.MinInt64} {
 		clock.Set(origin)
 		var tl timeline
-		tl.start(clock, time.Second)
+		tl.start(clock, time.Second, time.Second)
 		require.Zero(t, tl.now())
 		for _, reading := range []time.Duration{
 			math.MinInt64, math.MinInt64 + 1, -10 * years, -1, 0, 1, 56 * years, math.MaxInt64 - 1, math.MaxInt64,
