@@ -3,6 +3,7 @@ package limiter
 import (
 	"fmt"
 	"math/bits"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,7 +25,10 @@ const minResolution = time.Microsecond
 // resolution below three milliseconds is often missed. The reading then stands still for longer than the resolution.
 // [CoarseClock.Starved] counts how often.
 //
-// What that does to a limiter: it counts one sub-window more, which makes up for readings that are up to a tick (window /
+// A denied call is one that a fresher reading could have admitted, so one in 64 of them refreshes the reading itself: a
+// limiter under pressure keeps its clock going.
+//
+// What a stall does to a limiter: it counts one sub-window more, which makes up for readings that are up to a tick (window /
 // slots) old. When a reading stands still for longer than that, the limiter lets its own time fall behind for good by what is
 // too much, so that nothing expires early: its limit holds over every interval, and what expires in that window does so
 // later. A resolution, and a tick, of tens of milliseconds keep that rare.
@@ -38,7 +42,7 @@ type CoarseClock struct {
 	done       chan struct{} // closed by the refresher when it has ended
 
 	mu   sync.Mutex    // held while the reading moves
-	late time.Duration // how old it was when it was stored last
+	late time.Duration // how old it was each time it was stored, added up until it counts
 	// lost[k] is by how much in all the reading has moved in steps beyond 2^k ns. It is stored before the reading: who loads
 	// the reading first, and then takes lost[k] off, sees no step longer than that.
 	lost [63]atomic.Int64
@@ -115,26 +119,47 @@ func (c *CoarseClock) exact() time.Duration { return SystemClock{}.Now() - c.ori
 func (c *CoarseClock) advance() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.move()
+}
+
+// nudge advances once in a while, for callers to whom a stalled reading does harm. It does not wait for another refresh.
+func (c *CoarseClock) nudge() {
+	if rand.Uint32()&63 == 0 && c.mu.TryLock() {
+		c.move()
+		c.mu.Unlock()
+	}
+}
+
+// move is advance with the lock held.
+func (c *CoarseClock) move() time.Duration {
 	now := c.exact()
 	old := c.now.Load()
 	if old == closedReading || old >= int64(now) {
 		return now
 	}
-	step := int64(now) - old
-	for k := range c.lost {
-		// When this goroutine loses the processor before it can store the reading, the next step is longer than the time
-		// between the two: that counts as lost, too.
-		c.lost[k].Add(max(step-1<<k, int64(c.late)))
+	// When this goroutine loses the processor before it can store the reading, the next step is longer than the time
+	// between the two. That is lost, too, as soon as it adds up to something.
+	var late int64
+	if c.late > c.tolerance() {
+		late, c.late = int64(c.late), 0
+	}
+	if step := int64(now) - old; late > 0 || step > int64(c.resolution/4) {
+		for k := range c.lost {
+			c.lost[k].Add(max(step-1<<k, late))
+		}
 	}
 	c.now.Store(int64(now))
-	c.late = c.exact() - now
+	c.late += c.exact() - now
 	return now
 }
 
-// lostBeyond returns what to take off a reading, loaded before, to see it move in steps no longer than longest, and no
-// shorter than half of that.
+// tolerance is how much lateness is not counted yet.
+func (c *CoarseClock) tolerance() time.Duration { return c.resolution / 8 }
+
+// lostBeyond returns what to take off a reading, loaded before, to see it move in steps no longer than longest, and the
+// tolerance, together. Longest is at least the resolution.
 func (c *CoarseClock) lostBeyond(longest time.Duration) *atomic.Int64 {
-	return &c.lost[bits.Len64(uint64(longest))-1]
+	return &c.lost[bits.Len64(uint64(longest-c.tolerance()))-1]
 }
 
 // tick is one refresh by the refresher, whose refresh before this one was at last. It returns the time of this one.
