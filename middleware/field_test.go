@@ -362,13 +362,18 @@ func TestField62_RetryAfterIsRoundedUp(t *testing.T) {
 	// Waiting as long as announced always admits.
 	policies := map[string]func(*testing.T) (*bench, http.Handler){
 		"fixed": func(t *testing.T) (*bench, http.Handler) {
-			b := newFixed(t)
+			b := newFixed(t, func(c *FixedWindowConfig) { // a small one, which is swept fast
+				store, err := limiter.NewMemoryStore(limiter.MemoryStoreConfig{Clock: c.Clock, MaxKeys: 16})
+				require.NoError(t, err)
+				t.Cleanup(func() { require.NoError(t, store.Close()) })
+				c.Store = store
+			})
 			return b, b.named("n", always(Per(2, 3700*time.Millisecond)))
 		},
 		"rolling": func(t *testing.T) (*bench, http.Handler) {
 			return newRolling(t, nil,
-				Policy{Name: "short", Limit: 2, Window: 3700 * time.Millisecond, Key: ByIP},
-				Policy{Name: "long", Limit: 5, Window: 11 * time.Second, Slots: 7, Key: ByIP})
+				Policy{Name: "short", Limit: 2, Window: 3700 * time.Millisecond, Key: ByIP, MaxKeys: 16},
+				Policy{Name: "long", Limit: 5, Window: 11 * time.Second, Slots: 7, Key: ByIP, MaxKeys: 16})
 		},
 	}
 	for name, setUp := range policies {
@@ -817,13 +822,15 @@ func TestField119_Observer(t *testing.T) {
 
 func TestField119_ShadowSetsNothing(t *testing.T) {
 	b := newFixed(t, func(c *FixedWindowConfig) { c.Shadow, c.Families = true, Legacy|IETFDraft11 })
-	h := b.named("n", always(PerMinute(1).After(failures)))
+	asked := 0
+	h := b.named("n", always(PerMinute(1).After(func(code int) bool { asked++; return failures(code) })))
 	for _, code := range []int{200, 401, 401, 200} {
 		w := send(h, guest(status(code)))
 		require.Equal(t, code, w.Code)
 		require.Empty(t, w.Header())
 	}
 	require.Equal(t, []string{"admitted n", "gave back n", "admitted n", "denied n", "denied n"}, b.outcomes())
+	require.Equal(t, 2, asked, "a response that would not have been is not asked about")
 
 	for name, limits := range map[string]Limits{"zero": {}, "reply": Respond(http.NotFoundHandler())} {
 		b = newFixed(t, func(c *FixedWindowConfig) { c.Shadow = true })

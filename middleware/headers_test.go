@@ -99,6 +99,16 @@ func TestFamilies_LargeIntegers(t *testing.T) {
 	}
 }
 
+func TestHeaders_NestedTieIsTheInner(t *testing.T) {
+	for _, families := range []Families{Legacy, IETFDraft6} {
+		b := newFixed(t, func(c *FixedWindowConfig) { c.Families = families })
+		outer, both := b.spec("5,1,o"), b.spec("5,1,o", "4,1,i")
+		send(outer)
+		h := send(both).Header()
+		require.Equal(t, "43", h.Get("X-RateLimit-Limit")+h.Get("X-RateLimit-Remaining")+h.Get("RateLimit-Limit")+h.Get("RateLimit-Remaining"))
+	}
+}
+
 func TestHeaders_NestedDoesNotTrustNonsense(t *testing.T) {
 	b := newFixed(t)
 	h := b.spec("5,1")
