@@ -45,6 +45,7 @@ const (
 // goroutines and are lock-free. The protocol and its proof are in the folder
 // verify/models; names of steps and the letters C1 to C5 refer to it.
 type Striped struct {
+	_       [pad]byte // what is read on every call, apart from what others write
 	layout  Layout
 	ring    *Ring
 	plain   bool // never leave credits
@@ -64,8 +65,10 @@ type Striped struct {
 
 // stripes are as many as there are processors, rounded up to a power of two.
 type stripes struct {
+	_     [pad]byte // as in Striped
 	words []stripe
 	shift uint // 2 * len(words), as a shift
+	_     [pad]byte
 }
 
 // A stripe is a word like the head: its flag means sealed, its count credits.
@@ -159,6 +162,7 @@ func (s *Striped) admit(x, cost, limit uint64, local bool) Admission {
 			a.Closed = closed
 			return a
 		case h == 0:
+			yield()
 			s.ring.head.CompareAndSwap(0, open) // if it fails, another caller opened the ring
 			continue
 		case h < open || h&l.frozen != 0:
@@ -222,7 +226,10 @@ func (st *stripes) charge(room uint64) uint64 {
 
 // A token is a guess at the stripe of the processor that a goroutine runs on.
 // The pool keeps one for each processor, mostly.
-type token struct{ stripe uint32 }
+type token struct {
+	stripe uint32
+	_      [pad - 4]byte
+}
 
 var (
 	tokens    sync.Pool
@@ -233,7 +240,7 @@ func takeToken() *token {
 	if t, ok := tokens.Get().(*token); ok {
 		return t
 	}
-	return &token{lastToken.Add(1)}
+	return &token{stripe: lastToken.Add(1)}
 }
 
 // at returns the stripe that t points to.
