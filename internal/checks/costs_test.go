@@ -19,7 +19,7 @@ var inlined = map[string][]string{
 	},
 	"limiter": {
 		"SystemClock.Now", "(*CoarseClock).Now", "(*timeline).epoch", "(*timeline).turn",
-		"(*Limiter).Allow", "(*policy).noteDenied",
+		"(*Limiter).Allow",
 		"sharded.(*Map).Load", "sharded.(*Map).ShardOf", "(*table).shard",
 	},
 }
