@@ -2,7 +2,6 @@ package middleware
 
 import (
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -70,7 +69,7 @@ var calls = sync.Pool{New: func() any { return new(call) }}
 
 func newCall() *call { return calls.Get().(*call) }
 
-// free gives c back, with nothing of the request left in it.
+// free gives c back. It does not keep what belongs to the request alive.
 func (c *call) free() {
 	clear(c.verdicts)
 	clear(c.items)
@@ -84,9 +83,8 @@ func (c *call) free() {
 
 // add returns a new verdict, the last one so far.
 func (c *call) add() *verdict {
-	n := len(c.verdicts)
-	c.verdicts = slices.Grow(c.verdicts, 1)[:n+1] // zero, see free
-	return &c.verdicts[n]
+	c.verdicts = append(c.verdicts, verdict{})
+	return &c.verdicts[len(c.verdicts)-1]
 }
 
 // choose finds the verdict that is shown: the one that denies, else the first

@@ -24,8 +24,8 @@ func visit(h http.Handler, path string) {
 func ExampleNew() {
 	m, err := middleware.New(middleware.Config{
 		Policies: []middleware.Policy{
-			{Name: "burst", Limit: 2, Window: time.Second, Slots: 1, Key: middleware.ByIP},
-			{Name: "hour", Limit: 100, Window: time.Hour, Key: middleware.ByIP},
+			{Name: "minute", Limit: 2, Window: time.Minute, Key: middleware.ByIP},
+			{Name: "day", Limit: 100, Window: 24 * time.Hour, Slots: 24, Key: middleware.ByIP},
 		},
 	})
 	if err != nil {

@@ -28,7 +28,8 @@ import (
 //	98               changing a policy while it runs: LimitFunc and named limiters
 //	                 return the limit anew for each request
 //
-// Elsewhere: 58 is TestCase36, 50 and 55 also TestClientIP.
+// 58 is in server_test.go, and TestCase36 beside it; more of 50 and 55 is in
+// clientip_test.go.
 
 func TestField03_RefusedByOneKeySpendsNothingOfTheOther(t *testing.T) {
 	limits := func(r *http.Request) Limits {

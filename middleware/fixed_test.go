@@ -125,6 +125,17 @@ func TestFixedWindowLimiter_PlainStoreDecidesInOrder(t *testing.T) {
 	require.Equal(t, 1, store.windows["n:1:n1:21:c"].count)
 }
 
+func TestFixedWindowLimiter_NothingIsLeftForAnother(t *testing.T) {
+	b := newFixed(t, onPlainStore)
+	fixed := b.named("n", always(All(PerMinute(0), PerMinute(9).Response(b.handler(402))))) // the second is not asked
+	_, rolling := newRolling(t, nil,
+		Policy{Name: "a", Limit: 9, Window: time.Minute, Key: ByIP}, Policy{Name: "b", Limit: 0, Window: time.Minute, Key: ByIP})
+	for range 20 {
+		require.Equal(t, 429, send(fixed).Code)
+		require.Equal(t, 429, send(rolling).Code, "not as the other one answers")
+	}
+}
+
 func TestFixedWindowLimiter_OneAttemptEach(t *testing.T) {
 	store := newPlainStore(limiter.NewManualClock())
 	b := newFixed(t, func(c *FixedWindowConfig) { c.Store = store })

@@ -16,8 +16,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/ringfence-go/ringfence/limiter"
 )
 
 // These tests run on a real server on the loopback interface, over HTTP/1.1 and
@@ -209,17 +207,47 @@ func TestCase36_DenialOverTheWire(t *testing.T) {
 	})
 }
 
-func TestCase36_Rolling(t *testing.T) {
-	clock := limiter.NewManualClock()
-	m, err := New(Config{
-		Options:  Options{Clock: clock},
-		Policies: []Policy{{Name: "n", Limit: 1, Window: time.Minute, Key: ByIP}},
-	})
-	require.NoError(t, err)
-	defer m.Close()
+func TestCase36_WriterIsPassedOn(t *testing.T) {
 	var writer http.ResponseWriter
 	inner := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { writer = w })
-	w := httptest.NewRecorder()
-	m.Handler(inner).ServeHTTP(w, guest())
-	require.Same(t, w, writer, "the ResponseWriter is passed on as it is")
+	m, err := New(Config{Policies: []Policy{{Name: "n", Limit: 1, Window: time.Minute, Key: ByIP}}})
+	require.NoError(t, err)
+	defer m.Close()
+	for _, h := range []http.Handler{m.Handler(inner), newFixed(t).fixed.MustMiddleware("1,1")(inner)} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, guest())
+		require.Same(t, w, writer)
+	}
+}
+
+// abilities names the interfaces of w that handlers look for.
+func abilities(w http.ResponseWriter) (names []string) {
+	if _, ok := w.(http.Flusher); ok {
+		names = append(names, "Flush")
+	}
+	if _, ok := w.(http.Hijacker); ok {
+		names = append(names, "Hijack")
+	}
+	if _, ok := w.(io.ReaderFrom); ok {
+		names = append(names, "ReadFrom")
+	}
+	if _, ok := w.(io.StringWriter); ok {
+		names = append(names, "WriteString")
+	}
+	return names
+}
+
+func TestField58_AbilitiesOfTheWriter(t *testing.T) {
+	serve(t, func(w http.ResponseWriter, r *http.Request) {
+		c := http.NewResponseController(w)
+		fmt.Fprintln(w, abilities(w), c.Flush(), c.SetWriteDeadline(time.Time{}), c.EnableFullDuplex())
+	}, func(t *testing.T, server *httptest.Server, after bool) {
+		body, err := io.ReadAll(get(t, server).Body)
+		require.NoError(t, err)
+		want := "[Flush Hijack ReadFrom WriteString] <nil> <nil> <nil>\n" // of net/http itself
+		if server.EnableHTTP2 {
+			want = "[Flush WriteString] <nil> <nil> <nil>\n"
+		}
+		require.Equal(t, want, string(body))
+	})
 }
