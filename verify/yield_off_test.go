@@ -1,0 +1,5 @@
+//go:build !yieldhook
+
+package verify
+
+const yields = false
