@@ -51,7 +51,8 @@ type Config struct {
 // A policy is a Config at work: what all keys of a limiter have in common. It is
 // read on every decision and written rarely.
 type policy struct {
-	id uint64 // no other limiter of the process has it
+	_  [64]byte // other objects, which may be written all the time
+	id uint64   // no other limiter of the process has it
 	timeline
 	layout atomicring.Layout
 	limit  atomic.Uint64
@@ -61,6 +62,7 @@ type policy struct {
 	_        [64]byte // what follows is written, apart from what is read above
 	late     atomic.Uint64
 	backward atomic.Uint64
+	_        [64]byte
 }
 
 var lastID atomic.Uint64
