@@ -486,7 +486,7 @@ func TestCell_Conserved(t *testing.T) {
 	atProcs(t, func(t *testing.T) {
 		var c Cell
 		var sum atomic.Uint64
-		n := rounds(20_000)
+		n := rounds(200_000)
 		together(seedOf(t), func(rng *rand.Rand) {
 			for i := range n {
 				cost := 1 + rng.Uint64N(10)

@@ -109,6 +109,7 @@ func (r *Ring) Admit(l *Layout, epoch, cost, limit uint64) Admission {
 			return a
 		}
 		if h == 0 {
+			yield()
 			r.head.CompareAndSwap(0, open) // if it fails, another caller opened the ring
 			continue
 		}
@@ -169,6 +170,7 @@ func (r *Ring) Peek(l *Layout, epoch, cost, limit uint64) Admission {
 	x := l.stamp(epoch)
 	for {
 		h := r.head.Load()
+		yield()
 		a := r.peek(l, h, x, cost, limit)
 		if l.stampOf(r.head.Load()) == l.stampOf(h) {
 			return a
@@ -237,6 +239,7 @@ func (r *Ring) RetryAfter(l *Layout, epoch, cost, limit uint64) (retry, reset ui
 	x := l.stamp(epoch)
 	for {
 		h := r.head.Load()
+		yield()
 		retry, reset, ok = r.retryAfter(l, h, x, cost, limit)
 		if l.stampOf(r.head.Load()) == l.stampOf(h) {
 			return retry, reset, ok
@@ -284,6 +287,7 @@ type Slot struct {
 func (r *Ring) Snapshot(l *Layout) []Slot {
 	for {
 		h := r.head.Load()
+		yield()
 		snapshot := r.snapshot(l, h)
 		if l.stampOf(r.head.Load()) == l.stampOf(h) {
 			return snapshot

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"os"
+	"reflect"
 	"slices"
 	"strconv"
 	"testing"
@@ -111,7 +112,33 @@ type ringWatch struct {
 	admitted uint64
 	closed   uint64
 	before   []uint64
+	reads    []*read
 	wrong    error // an answer that was wrong
+}
+
+// A read is a question under way, with the answers that it would have had so
+// far if it had taken no time.
+type read struct {
+	ask     func() any
+	answers []any
+}
+
+// ask asks now, and checks that the answer was right at some time since.
+func (w *ringWatch) ask(ask func() any) {
+	q := &read{ask: ask}
+	w.reads = append(w.reads, q)
+	answer := ask()
+	w.reads = slices.DeleteFunc(w.reads, func(r *read) bool { return r == q })
+	if !slices.ContainsFunc(append(q.answers, ask()), func(a any) bool { return reflect.DeepEqual(a, answer) }) {
+		w.wrong = fmt.Errorf("the answer was %+v, and should have been one of %+v", answer, q.answers)
+	}
+}
+
+func (w *ringWatch) readAll(epoch uint64) {
+	ring := bareRing{w.r, w.l}
+	w.ask(func() any { return ring.Peek(epoch, 1, w.limit) })
+	w.ask(func() any { return retryOf(ring, epoch, w.limit-1, w.limit) })
+	w.ask(func() any { return ring.Snapshot() })
 }
 
 func newRingWatch(t *testing.T, slots int, limit uint64) *ringWatch {
@@ -168,6 +195,9 @@ func (w *ringWatch) sum(top uint64) (sum uint64) {
 func (w *ringWatch) check() error {
 	if w.wrong != nil {
 		return w.wrong
+	}
+	for _, q := range w.reads {
+		q.answers = append(q.answers, q.ask())
 	}
 	now := words(w.r, w.l)
 	before := w.before
@@ -267,6 +297,9 @@ func TestSchedule_Ring(t *testing.T) {
 	retire := func(epoch uint64) program {
 		return program{func(w *ringWatch) { w.retire(epoch) }}
 	}
+	read := func(epoch uint64) program {
+		return program{func(w *ringWatch) { w.readAll(epoch) }}
+	}
 	discard := program{func(w *ringWatch) {
 		if open, ok := w.r.Discard(w.l); ok {
 			w.closed += open
@@ -294,6 +327,10 @@ func TestSchedule_Ring(t *testing.T) {
 		{"retirement and late callers", 2, 2, []uint64{0}, []program{retire(2), admit(0), admit(1, 2)}, 3},
 		{"retirement and helpers", 2, 2, []uint64{0}, []program{retire(3), admit(2), retire(3)}, 4},
 		{"retirement and refunds", 1, 2, []uint64{0}, []program{retire(1), admitRefund(0), admit(1)}, 3},
+		{"readers", 2, 4, []uint64{0, 0, 1}, []program{read(2), admit(2, 3), admit(1)}, 3},
+		{"readers over a gap", 3, 5, []uint64{0, 1, 1, 2}, []program{read(2), admit(6, 7)}, 3},
+		{"readers of the epoch to come", 1, 3, []uint64{0}, []program{read(1), admit(1, 2), admitRefund(0)}, 3},
+		{"readers and a retirement", 1, 2, []uint64{0}, []program{read(0), retire(1), admit(1)}, 3},
 		{"discard", 2, 2, []uint64{0}, []program{discard, admit(1), admitRefund(0)}, 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -449,6 +486,7 @@ func TestSchedule_Striped(t *testing.T) {
 		{"the last units", 2, 6, []uint64{0}, []program{admit(0, 1, 1, 1), admit(0, 3), admit(0, 2)}},
 		{"a rollover", 2, 8, []uint64{0}, []program{admit(1, 1, 1), admit(0, 1, 1), admit(1, 3)}},
 		{"late spenders", 1, 8, []uint64{0}, []program{admit(1, 1, 1), admit(0, 1, 1), admit(2, 4)}},
+		{"a steal and a rollover", 2, 6, nil, []program{admit(0, 1, 5), admit(1, 1), admit(1, 2)}},
 		{"refunds", 2, 8, []uint64{0}, []program{admitRefund(0, 1), admitRefund(0, 2), admit(1, 1, 1)}},
 		{"readers", 2, 8, []uint64{0, 1}, []program{admit(1, 1, 1), read(2), admit(1, 2)}},
 		{"readers and a rollover", 2, 8, []uint64{0}, []program{admit(1, 1, 1), read(1), admit(0, 1)}},
@@ -482,6 +520,34 @@ func TestSchedule_Striped(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestSchedule_Lower: a call that has read the limit after Lower put a lower one
+// in place keeps it, whatever calls from before leave behind.
+func TestSchedule_Lower(t *testing.T) {
+	const old, lower = 16, 2
+	orders := explore(t, 3, func() ([]func(), func() error) {
+		w := &stripedWatch{limit: old, counted: map[uint64]uint64{}}
+		w.s = newStripedWindow(mustLayout(t, 1, old), 1)
+		w.admit(0, 1) // leaves credits
+		limit := uint64(old)
+		late := func() { w.admit(1, 1) }
+		later := func() {
+			w.s.Lower(1, func() { limit = lower })
+			for _, epoch := range []uint64{1, 3, 3, 3} {
+				a := w.s.Admit(epoch, 1, limit)
+				if a.Verdict != Admitted {
+					continue
+				}
+				w.counted[a.Epoch]++
+				if n := w.sum(a.Epoch); n > lower {
+					w.wrong = fmt.Errorf("the window of %d holds %d of %d", a.Epoch, n, lower)
+				}
+			}
+		}
+		return []func(){late, later, late}, w.check
+	})
+	require.Greater(t, orders, 10)
 }
 
 // TestSchedule_Birth goes through all orders of late callers, retirements and

@@ -147,7 +147,7 @@ type admitter interface {
 
 // drills covers few and many slots, limits from 1, costs, refunds and idle gaps.
 func drills() map[string]drill {
-	n := uint64(rounds(30_000))
+	n := uint64(rounds(12_000))
 	return map[string]drill{
 		"one slot, limit 1":        {slots: 1, limit: 1, maxCost: 1, jump: 1, rollovers: n},
 		"limit 1":                  {slots: 3, limit: 1, maxCost: 1, jump: 1, rollovers: n},
@@ -194,7 +194,7 @@ func TestRing_StressReads(t *testing.T) {
 	atProcs(t, func(t *testing.T) {
 		for name, newWindow := range racers {
 			t.Run(name, func(t *testing.T) {
-				d := drill{slots: 3, limit: 100, maxCost: 2, jump: 2, refunds: true, rollovers: uint64(rounds(5_000))}
+				d := drill{slots: 3, limit: 100, maxCost: 2, jump: 2, refunds: true, rollovers: uint64(rounds(2_000))}
 				w := newWindow(mustLayout(t, d.slots, d.limit))
 				var wrong atomic.Uint64
 				rec := d.run(t, seedOf(t), w, func(x uint64, rng *rand.Rand) {
@@ -244,7 +244,7 @@ func TestRing_Conserved(t *testing.T) {
 					const capacity = 1 << 40
 					w := newWindow(mustLayout(t, 2, capacity))
 					var sum, closed atomic.Uint64
-					n := rounds(20_000)
+					n := rounds(100_000)
 					together(seedOf(t), func(rng *rand.Rand) {
 						for i := range n {
 							epoch := uint64(i) * epochs / uint64(n)

@@ -2,7 +2,7 @@
 
 package atomicring
 
-// yield is where a goroutine can lose the processor between a load and the CAS
-// that rests on it. It does nothing, and costs nothing, unless the package is
+// yield is where a goroutine can lose the processor between a load and what
+// rests on it. It does nothing, and costs nothing, unless the package is
 // built with the tag yieldhook.
 func yield() {}

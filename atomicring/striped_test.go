@@ -1,0 +1,88 @@
+package atomicring
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestStriped_Uncontended: as long as nobody contends there are no credits, and
+// a total says all.
+func TestStriped_Uncontended(t *testing.T) {
+	s := NewStriped(*mustLayout(t, 3, 100), false)
+	for i := range uint64(10) {
+		require.Equal(t, Admission{Admitted, 0, i + 1, 0}, s.Admit(0, 1, 10))
+	}
+	require.Equal(t, Admission{Denied, 0, 10, 0}, s.Admit(0, 1, 10))
+	require.Nil(t, s.stripes.Load())
+}
+
+// TestStriped_Plain never leaves credits, not even after contention.
+func TestStriped_Plain(t *testing.T) {
+	s := NewStriped(*mustLayout(t, 3, 100), true)
+	s.turnOn(1)
+	require.Nil(t, s.stripes.Load())
+	require.Equal(t, Admission{Admitted, 0, 1, 0}, s.Admit(0, 1, 100))
+}
+
+// TestStriped_Contended: a lost CAS turns credits on for its epoch and the next
+// one, and no longer.
+func TestStriped_Contended(t *testing.T) {
+	s := NewStriped(*mustLayout(t, 3, 1000), false)
+	s.Admit(4, 1, 1000)
+	s.turnOn(s.layout.stamp(4))
+	for epoch, credits := range map[uint64]bool{4: true, 5: true, 6: false} {
+		s.Admit(epoch, 1, 1000)
+		require.Equal(t, credits, s.credits(s.layout.stamp(epoch)) > 0, "epoch %d", epoch)
+	}
+}
+
+// TestStriped_Refund: units that were charged and not spent are nobody's to
+// give back.
+func TestStriped_Refund(t *testing.T) {
+	s := newStripedWindow(mustLayout(t, 3, 100), 2)
+	a := s.Admit(5, 1, 100)
+	require.Equal(t, Admitted, a.Verdict)
+	require.Positive(t, s.credits(s.layout.stamp(5)))
+	require.False(t, s.Refund(5, 2), "1 was counted")
+	require.True(t, s.Refund(5, 1))
+	require.False(t, s.Refund(5, 1))
+	require.Equal(t, Admission{Denied, 5, 0, 0}, s.AdmitExact(5, 101, 100))
+}
+
+// TestStriped_LastUnits: the last units are found wherever they lie, for any
+// cost, and then no more.
+func TestStriped_LastUnits(t *testing.T) {
+	for cost := uint64(1); cost <= 7; cost++ {
+		s := newStripedWindow(mustLayout(t, 3, 1000), 4)
+		left := uint64(1000)
+		for left > 0 {
+			n := min(cost, left)
+			require.Equal(t, Admitted, s.Admit(2, 1, 1000).Verdict) // leaves credits
+			left--
+			if n = min(n, left); n > 0 {
+				require.Equal(t, Admitted, s.Admit(2, n, 1000).Verdict, "%d of the last %d units", n, left)
+				left -= n
+			}
+		}
+		require.Equal(t, Admission{Denied, 2, 1000, 0}, s.AdmitExact(2, 1, 1000))
+		require.Zero(t, s.Undeposited())
+	}
+}
+
+func TestStriped_Allocs(t *testing.T) {
+	s := newStripedWindow(mustLayout(t, 11, 1<<29-1), 2)
+	epoch := uint64(0)
+	require.Zero(t, testing.AllocsPerRun(1000, func() {
+		for range 10 {
+			s.Admit(epoch, 1, 100)
+		}
+		a := s.Admit(epoch, 5, 100)
+		s.AdmitExact(epoch, 1, 100)
+		s.Admit(epoch, 1000, 100) // denied
+		s.Peek(epoch+1, 1, 100)
+		s.RetryAfter(epoch, 1, 100)
+		s.Refund(a.Epoch, 5)
+		epoch++
+	}))
+}
