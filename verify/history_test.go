@@ -121,8 +121,9 @@ func (s state) step(in input, out output) (bool, state) {
 			// The head may be at any epoch up to the clock.
 			return !s.used || s.retired || in.epoch < max(s.now, out.clock)+uint64(s.slots), s
 		}
-		can := s.used && !s.retired && in.epoch >= s.now+uint64(s.slots)
-		can = can && (out.open == s.counts[0] || out.open == 0) // 0: closed by a call under way
+		// A call under way may have opened the ring, or closed its sub-window.
+		can := !s.retired && (!s.used || in.epoch >= s.now+uint64(s.slots))
+		can = can && (out.open == s.counts[0] || out.open == 0)
 		s.retired = true
 		return can, s
 	}

@@ -322,6 +322,7 @@ func TestKeyed_Promises(t *testing.T) {
 		clock := limiter.NewManualClock()
 		k, err := limiter.NewKeyed[string](limiter.KeyedConfig{
 			Config:     limiter.Config{Limit: 3, Window: window, Slots: slots, Clock: clock},
+			MaxKeys:    16,
 			SweepEvery: limiter.NoSweep,
 		})
 		require.NoError(t, err)
