@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/ringfence-go/ringfence/atomicring"
 )
@@ -32,6 +33,9 @@ func (k *Keyed[K]) ItemLimit(key K, n, limit uint64) Item {
 	return Item{&keyedTarget[K]{k, key}, n, callLimit(limit)}
 }
 
+// unread in place of a reading says that the clock is still to be read.
+const unread time.Duration = -1
+
 // A target is what an item takes units of.
 type target interface {
 	// common returns the limiter and the hash of the key. Together they order
@@ -39,20 +43,20 @@ type target interface {
 	common() (*policy, uint64)
 	// same reports whether both are the same limiter and key.
 	same(other target) bool
-	peek(n, limit uint64) Decision
-	attempt(n, limit uint64) (Decision, receipt)
+	peek(n, limit uint64, now time.Duration) Decision
+	attempt(n, limit uint64, now time.Duration) (Decision, receipt)
 }
 
 func (l *Limiter) common() (*policy, uint64) { return &l.policy, 0 }
 func (l *Limiter) same(other target) bool    { return other == target(l) }
 
-func (l *Limiter) peek(n, limit uint64) (d Decision) {
-	l.look(&d, n, limit)
+func (l *Limiter) peek(n, limit uint64, now time.Duration) (d Decision) {
+	l.look(&d, n, limit, now)
 	return d
 }
 
-func (l *Limiter) attempt(n, limit uint64) (d Decision, r receipt) {
-	r = l.decide(&d, n, limit)
+func (l *Limiter) attempt(n, limit uint64, now time.Duration) (d Decision, r receipt) {
+	r = l.decide(&d, n, limit, now)
 	return d, r
 }
 
@@ -70,13 +74,13 @@ func (t *keyedTarget[K]) same(other target) bool {
 	return ok && *o == *t
 }
 
-func (t *keyedTarget[K]) peek(n, limit uint64) (d Decision) {
-	t.k.look(&d, t.key, n, limit)
+func (t *keyedTarget[K]) peek(n, limit uint64, now time.Duration) (d Decision) {
+	t.k.look(&d, t.key, n, limit, now)
 	return d
 }
 
-func (t *keyedTarget[K]) attempt(n, limit uint64) (d Decision, r receipt) {
-	r = t.k.decide(&d, t.key, n, limit)
+func (t *keyedTarget[K]) attempt(n, limit uint64, now time.Duration) (d Decision, r receipt) {
+	r = t.k.decide(&d, t.key, n, limit, now)
 	return d, r
 }
 
@@ -110,7 +114,8 @@ func AttemptAll(items ...Item) (Decision, int) { return AttemptAllInto(nil, item
 
 // AttemptAllInto is AttemptAll, and stores the decision on each item in
 // decisions, which is nil or at least as long as items. If the call is denied,
-// they say what each item alone would have been answered.
+// they say what each item alone would have been answered, though nothing was
+// taken.
 func AttemptAllInto(decisions []Decision, items ...Item) (Decision, int) {
 	var few [8]share
 	shares := merge(few[:0], items)
@@ -124,8 +129,7 @@ func AttemptAllInto(decisions []Decision, items ...Item) (Decision, int) {
 		}
 	}
 	if denied != nil {
-		p, _ := denied.target.common()
-		p.noteDenied()
+		denied.policy.noteDenied()
 		return denied.decision, denied.first
 	}
 	tightest := unlimited
@@ -140,7 +144,10 @@ func AttemptAllInto(decisions []Decision, items ...Item) (Decision, int) {
 // A share is what a call takes of one target.
 type share struct {
 	Item
-	first    int // the place of the first item that it stands for
+	policy   *policy
+	hash     uint64
+	first    int           // the place of the first item that it stands for
+	now      time.Duration // the one reading of the clock
 	decision Decision
 	receipt  receipt
 }
@@ -149,8 +156,8 @@ type share struct {
 // calls charge: so that concurrent calls do not deny each other in turn.
 func merge(shares []share, items []Item) []share {
 	for i, item := range items {
+		p, hash := item.target.common()
 		if item.limit == ownLimit {
-			p, _ := item.target.common()
 			item.limit = p.limit.Load()
 		}
 		if s := shareOf(shares, item.target); s != nil {
@@ -158,12 +165,10 @@ func merge(shares []share, items []Item) []share {
 			s.limit = min(s.limit, item.limit)
 			continue
 		}
-		shares = append(shares, share{Item: item, first: i})
+		shares = append(shares, share{Item: item, policy: p, hash: hash, first: i, now: unread})
 	}
 	slices.SortFunc(shares, func(a, b share) int {
-		p, h := a.target.common()
-		q, g := b.target.common()
-		return cmp.Or(cmp.Compare(p.id, q.id), cmp.Compare(h, g))
+		return cmp.Or(cmp.Compare(a.policy.id, b.policy.id), cmp.Compare(a.hash, b.hash))
 	})
 	return shares
 }
@@ -183,7 +188,10 @@ func shareOf(shares []share, t target) *share {
 func peekAll(shares []share) (denied *share) {
 	for i := range shares {
 		s := &shares[i]
-		s.decision = s.target.peek(s.n, s.limit)
+		if s.limit != Unlimited {
+			s.now = s.policy.now()
+		}
+		s.decision = s.target.peek(s.n, s.limit, s.now)
 		if s.decision.Allowed {
 			continue
 		}
@@ -200,15 +208,14 @@ func peekAll(shares []share) (denied *share) {
 func chargeAll(shares []share) (denied *share) {
 	for i := range shares {
 		s := &shares[i]
-		s.decision, s.receipt = s.target.attempt(s.n, s.limit)
+		s.decision, s.receipt = s.target.attempt(s.n, s.limit, s.now)
 		if s.decision.Allowed {
 			continue
 		}
 		for j := i - 1; j >= 0; j-- {
 			taken := &shares[j]
-			p, _ := taken.target.common()
-			p.refund(taken.receipt)
-			taken.decision = taken.target.peek(taken.n, taken.limit)
+			taken.policy.refund(taken.receipt)
+			taken.decision = taken.target.peek(taken.n, taken.limit, taken.now)
 		}
 		return s
 	}

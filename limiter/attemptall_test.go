@@ -141,45 +141,51 @@ func TestAttemptAll_SpecialItems(t *testing.T) {
 	require.Equal(t, Decision{Allowed: true, Reason: ReasonAdmitted, Limit: 4, ResetAfter: 1100 * time.Millisecond}, d)
 }
 
+// A rival is a limiter from which others take just before it is charged.
+type rival struct {
+	*Limiter
+	take func()
+}
+
+func (r *rival) same(other target) bool { return other == target(r) }
+
+func (r *rival) attempt(n, limit uint64, now time.Duration) (Decision, receipt) {
+	r.take()
+	return r.Limiter.attempt(n, limit, now)
+}
+
 // TestAttemptAll_Refund: where somebody else takes the last units between the
 // look and the charge, what was charged before is given back; where the tick
 // turns as well, it stays counted until it expires.
 func TestAttemptAll_Refund(t *testing.T) {
 	for _, turn := range []bool{false, true} {
-		clock := newHookClock()
+		clock := NewManualClock()
 		first := newKeyed[string](t, KeyedConfig{Config: Config{Limit: 4, Window: time.Second, Clock: clock}})
 		second := newLimiter(t, Config{Limit: 4, Window: time.Second, Clock: clock})
 		require.True(t, first.Allow("key"))
-		// The readings are: look at first, look at second, charge first, charge
-		// second.
-		readings := 0
-		var count func()
-		count = func() {
-			if readings++; readings == 4 {
-				require.Equal(t, uint64(1), first.Peek("key", 1).Remaining, "first was charged")
-				if turn {
-					clock.Advance(100 * time.Millisecond)
-					require.True(t, first.Allow("key"))
-				}
-				require.True(t, second.AllowN(3))
-				return
+		take := func() {
+			require.Equal(t, uint64(1), first.Peek("key", 1).Remaining, "first was charged")
+			if turn {
+				clock.Advance(100 * time.Millisecond)
+				require.True(t, first.Allow("key"))
 			}
-			clock.late(count)
+			require.True(t, second.AllowN(3))
 		}
-		clock.late(count)
 		decisions := make([]Decision, 2)
-		d, denier := AttemptAllInto(decisions, first.Item("key", 2), second.Item(2))
-		require.Equal(t, 1, denier)
+		d, denier := AttemptAllInto(decisions, Item{&rival{second, take}, 2, ownLimit}, first.Item("key", 2))
+		require.Equal(t, 0, denier)
+		require.Equal(t, ReasonLimited, d.Reason)
 		require.Equal(t, uint64(1), d.Remaining)
+		require.Equal(t, d, decisions[0])
 		require.Equal(t, uint64(1), second.Peek(1).Remaining)
 		if turn {
 			require.Zero(t, first.Peek("key", 1).Remaining)
-			require.False(t, decisions[0].Allowed)
+			require.False(t, decisions[1].Allowed)
 			clock.Advance(time.Second)
 			require.Equal(t, uint64(3), first.Peek("key", 1).Remaining)
 		} else {
 			require.Equal(t, uint64(3), first.Peek("key", 1).Remaining)
-			require.True(t, decisions[0].Allowed, "it would fit again")
+			require.True(t, decisions[1].Allowed, "it would fit again")
 		}
 	}
 }

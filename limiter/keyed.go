@@ -80,7 +80,7 @@ func (k *Keyed[K]) AllowN(key K, n uint64) bool {
 	limit := k.limit.Load()
 	if n == 0 || n > limit || limit == Unlimited {
 		var d Decision
-		k.look(&d, key, n, limit)
+		k.look(&d, key, n, limit, unread)
 		if !d.Allowed {
 			k.noteDenied()
 		}
@@ -104,7 +104,7 @@ func (k *Keyed[K]) Attempt(key K, n uint64) Decision {
 // [Unlimited]; one above Unlimited is no limit at all but a negative number
 // converted, and acts as 0.
 func (k *Keyed[K]) AttemptLimit(key K, n, limit uint64) (d Decision) {
-	k.decide(&d, key, n, callLimit(limit))
+	k.decide(&d, key, n, callLimit(limit), unread)
 	if !d.Allowed {
 		k.noteDenied()
 	}
@@ -113,7 +113,7 @@ func (k *Keyed[K]) AttemptLimit(key K, n, limit uint64) (d Decision) {
 
 // Peek returns what Attempt would answer, takes nothing and creates no key.
 func (k *Keyed[K]) Peek(key K, n uint64) (d Decision) {
-	k.look(&d, key, n, k.limit.Load())
+	k.look(&d, key, n, k.limit.Load(), unread)
 	return d
 }
 
@@ -124,7 +124,7 @@ func (k *Keyed[K]) Wait(ctx context.Context, key K) error { return k.WaitN(ctx, 
 // Attempt answers [ReasonFull].
 func (k *Keyed[K]) WaitN(ctx context.Context, key K, n uint64) error {
 	return wait(ctx, &k.sleepers, func() (d Decision) {
-		k.decide(&d, key, n, k.limit.Load())
+		k.decide(&d, key, n, k.limit.Load(), unread)
 		return d
 	})
 }
@@ -232,13 +232,15 @@ func callLimit(limit uint64) uint64 {
 
 // decide stores in d, which is zero, the decision on n units of key. A Decision
 // is large for a result: it is filled in where the caller wants it.
-func (k *Keyed[K]) decide(d *Decision, key K, n, limit uint64) receipt {
+func (k *Keyed[K]) decide(d *Decision, key K, n, limit uint64, now time.Duration) receipt {
 	limit = k.fitting(limit)
 	if n == 0 || n > limit || limit == Unlimited {
-		k.look(d, key, n, limit)
+		k.look(d, key, n, limit, now)
 		return receipt{}
 	}
-	now := k.now()
+	if now == unread {
+		now = k.now()
+	}
 	epoch := k.epoch(now)
 	r, a, full := k.admit(key, n, limit, epoch)
 	switch {
@@ -254,13 +256,15 @@ func (k *Keyed[K]) decide(d *Decision, key K, n, limit uint64) receipt {
 }
 
 // look is decide, except that it takes nothing and creates no key.
-func (k *Keyed[K]) look(d *Decision, key K, n, limit uint64) {
+func (k *Keyed[K]) look(d *Decision, key K, n, limit uint64, now time.Duration) {
 	if limit == Unlimited {
 		*d = unlimited
 		return
 	}
 	limit = k.fitting(limit)
-	now := k.now()
+	if now == unread {
+		now = k.now()
+	}
 	epoch := k.epoch(now)
 	hash := k.table.keys.Hash(key)
 	r, ok := k.table.keys.Load(hash, key)

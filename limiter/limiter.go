@@ -68,7 +68,7 @@ func (l *Limiter) AllowN(n uint64) bool {
 
 // Attempt is AllowN with details.
 func (l *Limiter) Attempt(n uint64) (d Decision) {
-	l.decide(&d, n, l.limit.Load())
+	l.decide(&d, n, l.limit.Load(), unread)
 	if !d.Allowed {
 		l.noteDenied()
 	}
@@ -77,7 +77,7 @@ func (l *Limiter) Attempt(n uint64) (d Decision) {
 
 // Peek returns what Attempt would answer, and takes nothing.
 func (l *Limiter) Peek(n uint64) (d Decision) {
-	l.look(&d, n, l.limit.Load())
+	l.look(&d, n, l.limit.Load(), unread)
 	return d
 }
 
@@ -99,7 +99,7 @@ func (l *Limiter) Wait(ctx context.Context) error { return l.WaitN(ctx, 1) }
 // between.
 func (l *Limiter) WaitN(ctx context.Context, n uint64) error {
 	return wait(ctx, &l.sleepers, func() (d Decision) {
-		l.decide(&d, n, l.limit.Load())
+		l.decide(&d, n, l.limit.Load(), unread)
 		return d
 	})
 }
@@ -151,12 +151,14 @@ func (l *Limiter) note(a atomicring.Admission, epoch uint64) {
 
 // decide stores in d, which is zero, the decision on n units. A Decision is
 // large for a result: it is filled in where the caller wants it.
-func (l *Limiter) decide(d *Decision, n, limit uint64) receipt {
+func (l *Limiter) decide(d *Decision, n, limit uint64, now time.Duration) receipt {
 	if n == 0 || n > limit || limit == Unlimited {
-		l.look(d, n, limit)
+		l.look(d, n, limit, now)
 		return receipt{}
 	}
-	now := l.now()
+	if now == unread {
+		now = l.now()
+	}
 	epoch := l.epoch(now)
 	a := l.ring.AdmitExact(epoch, n, limit)
 	if a.Epoch != epoch || a.Closed > 0 {
@@ -171,12 +173,14 @@ func (l *Limiter) decide(d *Decision, n, limit uint64) receipt {
 }
 
 // look is decide, except that it takes nothing.
-func (l *Limiter) look(d *Decision, n, limit uint64) {
+func (l *Limiter) look(d *Decision, n, limit uint64, now time.Duration) {
 	if limit == Unlimited {
 		*d = unlimited
 		return
 	}
-	now := l.now()
+	if now == unread {
+		now = l.now()
+	}
 	epoch := l.epoch(now)
 	l.answer(d, l.ring.Peek(epoch, n, limit), n, limit, epoch, now)
 }

@@ -222,7 +222,7 @@ func TestLimiter_CountsReadings(t *testing.T) {
 			"Store.Refund":       {func() { s.Refund(results[0].Charge) }, 0},
 			"Store.Sweep":        {func() { s.Sweep() }, 1},
 			"unlimited":          {func() { free.Attempt(1); free.Allow(); free.Peek(1) }, 0},
-			"AttemptAll":         {func() { AttemptAll(free.Item(1)) }, 0},
+			"AttemptAll":         {func() { AttemptAll(free.Item(1), l.Item(0), k.Item("a", 1), k.Item("b", 1), k.Item("a", 1)) }, 3},
 		} {
 			clock.readings.Store(0)
 			c.call()

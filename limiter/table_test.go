@@ -178,7 +178,7 @@ func TestTable_Cap(t *testing.T) {
 
 // takeOf is Attempt, and says where the units were counted.
 func takeOf[K comparable](k *Keyed[K], key K, n uint64) (Decision, receipt) {
-	return (&keyedTarget[K]{k, key}).attempt(n, k.limit.Load())
+	return (&keyedTarget[K]{k, key}).attempt(n, k.limit.Load(), unread)
 }
 
 // A tally adds up the units of one key by the epoch that they were counted in.
