@@ -194,15 +194,17 @@ func (k *Keyed[K]) admit(key K, n, limit, epoch uint64) (r *atomicring.Ring, a a
 func (k *Keyed[K]) admitAbsent(hash uint64, key K, n, limit, epoch uint64) (*atomicring.Ring, atomicring.Admission, bool) {
 	for {
 		r, p, from := k.table.settle(hash, key, epoch, n, 0)
+		a := atomicring.Admission{Verdict: atomicring.Admitted, Epoch: from, Total: n}
 		switch p {
 		case born, sharing:
-			return r, atomicring.Admission{Verdict: atomicring.Admitted, Epoch: from, Total: n}, false
+			k.note(hash, a, epoch)
+			return r, a, false
 		case admitted:
-			return nil, atomicring.Admission{Verdict: atomicring.Admitted, Epoch: from, Total: n}, false
+			return nil, a, false
 		case denied:
 			return nil, atomicring.Admission{Verdict: atomicring.Denied, Epoch: from}, true
 		}
-		a := r.Admit(&k.layout, from, n, limit)
+		a = r.Admit(&k.layout, from, n, limit)
 		if a.Verdict != atomicring.Retired {
 			k.note(hash, a, epoch)
 			return r, a, false

@@ -32,6 +32,7 @@ func TestKeyed_BornAtTheFloor(t *testing.T) {
 	})
 	require.True(t, k.AllowN("key", limit)) // after 11 s
 	require.Equal(t, 1, k.Len())
+	require.Equal(t, uint64(1), k.Stats().Late)
 
 	clock.Set(12 * time.Second)
 	require.False(t, k.Allow("key"), "a second after the whole limit was taken")
