@@ -31,9 +31,9 @@ func TestStriped_Contended(t *testing.T) {
 	s := NewStriped(*mustLayout(t, 3, 1000), false)
 	s.Admit(4, 1, 1000)
 	s.turnOn(s.layout.stamp(4))
-	for epoch, credits := range map[uint64]bool{4: true, 5: true, 6: false} {
+	for epoch := uint64(4); epoch <= 7; epoch++ {
 		s.Admit(epoch, 1, 1000)
-		require.Equal(t, credits, s.credits(s.layout.stamp(epoch)) > 0, "epoch %d", epoch)
+		require.Equal(t, epoch <= 5, s.credits(s.layout.stamp(epoch)) > 0, "epoch %d", epoch)
 	}
 }
 
@@ -73,7 +73,7 @@ func TestStriped_LastUnits(t *testing.T) {
 func TestStriped_Allocs(t *testing.T) {
 	s := newStripedWindow(mustLayout(t, 11, 1<<29-1), 2)
 	epoch := uint64(0)
-	require.Zero(t, testing.AllocsPerRun(1000, func() {
+	allocs := testing.AllocsPerRun(1000, func() {
 		for range 10 {
 			s.Admit(epoch, 1, 100)
 		}
@@ -84,5 +84,8 @@ func TestStriped_Allocs(t *testing.T) {
 		s.RetryAfter(epoch, 1, 100)
 		s.Refund(a.Epoch, 5)
 		epoch++
-	}))
+	})
+	if !raceEnabled { // then a sync.Pool drops things on purpose
+		require.Zero(t, allocs)
+	}
 }
