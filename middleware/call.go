@@ -16,10 +16,8 @@ type verdict struct {
 	limiter.Decision
 
 	// Of a fixed window only.
-	max    int
 	after  func(status int) bool
 	denial http.Handler
-	charge limiter.Charge
 
 	// Of a rolling window only.
 	keyed *limiter.Keyed[string]
@@ -29,12 +27,11 @@ type verdict struct {
 // settle enters the answer of a store. An item of a list can be allowed in a
 // request that is denied; nothing was counted then.
 func (v *verdict) settle(allowed bool, attempts int, rest time.Duration) {
-	limit := max(v.max, 0)
 	rest = max(rest, 0)
-	v.Decision = limiter.Decision{Allowed: allowed, Limit: uint64(limit), ResetAfter: rest}
+	v.Decision = limiter.Decision{Allowed: allowed, Limit: v.Limit, ResetAfter: rest}
 	if allowed {
 		v.Reason = limiter.ReasonAdmitted
-		v.Remaining = uint64(limit - min(max(attempts, 0), limit))
+		v.Remaining = v.Limit - min(uint64(max(attempts, 0)), v.Limit)
 	} else {
 		v.RetryAfter = rest
 	}
@@ -69,12 +66,9 @@ var calls = sync.Pool{New: func() any { return new(call) }}
 
 func newCall() *call { return calls.Get().(*call) }
 
-// free gives c back. It does not keep what belongs to the request alive.
+// free gives c back. What it still refers to is not kept for long: a pool is
+// emptied by every other garbage collection.
 func (c *call) free() {
-	clear(c.verdicts)
-	clear(c.items)
-	clear(c.results)
-	clear(c.rolling)
 	c.verdicts, c.items, c.results = c.verdicts[:0], c.items[:0], c.results[:0]
 	c.rolling, c.decisions = c.rolling[:0], c.decisions[:0]
 	c.outer = nil
@@ -120,14 +114,13 @@ func (c *call) refundable() bool {
 func (c *call) attemptMany(store limiter.MultiStore) {
 	for i := range c.verdicts {
 		v := &c.verdicts[i]
-		c.items = append(c.items, limiter.StoreItem{Key: v.key, Max: v.max, Decay: v.window, Cost: 1})
+		c.items = append(c.items, limiter.StoreItem{Key: v.key, Max: int(v.Limit), Decay: v.window, Cost: 1})
 		c.results = append(c.results, limiter.StoreResult{})
 	}
 	c.denied = store.AttemptMany(c.items, c.results)
 	for i := range c.verdicts {
-		v, result := &c.verdicts[i], &c.results[i]
-		v.settle(result.Allowed, result.Attempts, result.RetryAfter)
-		v.charge = result.Charge
+		result := &c.results[i]
+		c.verdicts[i].settle(result.Allowed, result.Attempts, result.RetryAfter)
 	}
 	c.choose()
 }

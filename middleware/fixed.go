@@ -246,10 +246,10 @@ func (i *inlineRule) name() string { return i.label }
 func (i *inlineRule) fill(c *call, r *http.Request) (_ http.Handler, err error) {
 	defer recovered(&err)
 	v := c.add()
-	v.policy, v.window, v.max = i.label, i.window, i.guest
+	v.policy, v.window, v.Limit = i.label, i.window, uint64(i.guest)
 	key := append(make([]byte, 0, maxKey), i.prefix...)
 	if id := i.f.user(r); id != "" {
-		v.max = i.user
+		v.Limit = uint64(i.user)
 		key = append(append(key, userMark...), id...)
 	} else {
 		key = i.f.engine.appendClient(append(key, "inline:domainless|"...), r)
@@ -324,7 +324,7 @@ func (n *namedRule) fill(c *call, r *http.Request) (_ http.Handler, err error) {
 			return nil, errCannotGiveBack
 		}
 		v := c.add()
-		v.policy, v.window, v.max, v.after, v.denial = n.policy(i), l.window, l.max, l.after, l.denial
+		v.policy, v.window, v.Limit, v.after, v.denial = n.policy(i), l.window, uint64(l.max), l.after, l.denial
 		v.key = n.f.engine.bound(n.key(i, l.by))
 	}
 	return nil, nil
@@ -415,9 +415,9 @@ func (f *FixedWindowLimiter) decide(c *call, r *http.Request) error {
 		var rest time.Duration
 		var err error
 		if f.fallible != nil {
-			allowed, attempts, rest, err = f.fallible.AttemptContext(r.Context(), v.key, v.max, v.window)
+			allowed, attempts, rest, err = f.fallible.AttemptContext(r.Context(), v.key, int(v.Limit), v.window)
 		} else {
-			allowed, attempts, rest = f.store.Attempt(v.key, v.max, v.window)
+			allowed, attempts, rest = f.store.Attempt(v.key, int(v.Limit), v.window)
 		}
 		if err != nil {
 			c.verdicts = c.verdicts[:i+1]

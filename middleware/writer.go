@@ -20,9 +20,10 @@ type afterWriter struct {
 	engine   *engine
 	store    limiter.MultiStore
 	verdicts []verdict
-	outer    *snapshot // of the fields, before they were set
-	mine     *snapshot // and after
-	list     string    // what the limits have added to RateLimit
+	results  []limiter.StoreResult // of the verdicts, with what was charged
+	outer    *snapshot             // of the fields, before they were set
+	mine     *snapshot             // and after
+	list     string                // what the limits have added to RateLimit
 	settled  bool
 }
 
@@ -35,6 +36,7 @@ func newAfterWriter(w http.ResponseWriter, r *http.Request, e *engine, store lim
 		engine:         e,
 		store:          store,
 		verdicts:       slices.Clone(c.verdicts),
+		results:        slices.Clone(c.results),
 		outer:          c.outer,
 		mine:           takeSnapshot(w.Header()),
 	}
@@ -61,7 +63,7 @@ func (a *afterWriter) settle(status int) {
 	revised := false
 	for i := range a.verdicts {
 		v := &a.verdicts[i]
-		if v.after == nil || v.after(status) || !a.store.Refund(v.charge) {
+		if v.after == nil || v.after(status) || !a.store.Refund(a.results[i].Charge) {
 			continue
 		}
 		v.Remaining = min(v.Remaining+1, v.Limit)
