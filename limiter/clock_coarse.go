@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 	"math/rand/v2"
 	"sync"
@@ -43,13 +44,18 @@ type CoarseClock struct {
 
 	mu   sync.Mutex    // held while the reading moves
 	late time.Duration // how old it was each time it was stored, added up until it counts
-	// lost[k] is by how much in all the reading has moved in steps beyond 2^k ns. It is stored before the reading: who loads
-	// the reading first, and then takes lost[k] off, sees no step longer than that.
-	lost [63]atomic.Int64
+	// paced[i] is the reading for limiters that bear steps of up to longest(i): for good behind now by what was beyond, as of
+	// the last refresh. It is a word of its own, as two words that belong together can be loaded, and stored, apart. In place
+	// of readings, which are not negative, a closed clock has ^behind.
+	paced [8]atomic.Int64
 }
 
-// closedReading in place of a reading says that the clock was closed. Readings are never negative.
-const closedReading = -1
+const (
+	// closedReading in place of now says that the clock was closed.
+	closedReading = -1
+	// closingReading in place of a paced reading says that it is being closed.
+	closingReading = math.MinInt64
+)
 
 // NewCoarseClock starts a clock whose readings are at most resolution old. The resolution is at least a microsecond, and no
 // longer than the tick of any limiter on the clock; three milliseconds or more can be kept, see [CoarseClock]. The error for
@@ -102,10 +108,18 @@ func (c *CoarseClock) Close() error {
 	c.closing.Do(func() {
 		close(c.stop)
 		<-c.done
-		c.advance()
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.now.Store(closedReading)
+		old := c.now.Swap(closedReading)
+		var paced [len(c.paced)]int64
+		for i := range paced {
+			paced[i] = c.paced[i].Swap(closingReading)
+		}
+		now := int64(c.exact()) // nobody sees the last reading from here on: this step is the last
+		for i := range paced {
+			paced[i] += min(now-old-min(int64(c.late), now-old), c.longest(i))
+			c.paced[i].Store(^(now - paced[i]))
+		}
 	})
 	return nil
 }
@@ -137,16 +151,17 @@ func (c *CoarseClock) move() time.Duration {
 	if old == closedReading || old >= int64(now) {
 		return now
 	}
+	step := int64(now) - old
 	// When this goroutine loses the processor before it can store the reading, the next step is longer than the time
 	// between the two. That is lost, too, as soon as it adds up to something.
-	var late int64
 	if c.late > c.tolerance() {
-		late, c.late = int64(c.late), 0
+		late := min(int64(c.late), step)
+		c.late -= time.Duration(late)
+		step -= late
 	}
-	if step := int64(now) - old; late > 0 || step > int64(c.resolution/4) {
-		for k := range c.lost {
-			c.lost[k].Add(max(step-1<<k, late))
-		}
+	for i := range c.paced {
+		p := &c.paced[i]
+		p.Store(p.Load() + min(step, c.longest(i)))
 	}
 	c.now.Store(int64(now))
 	c.late += c.exact() - now
@@ -156,10 +171,29 @@ func (c *CoarseClock) move() time.Duration {
 // tolerance is how much lateness is not counted yet.
 func (c *CoarseClock) tolerance() time.Duration { return c.resolution / 8 }
 
-// lostBeyond returns what to take off a reading, loaded before, to see it move in steps no longer than longest, and the
-// tolerance, together. Longest is at least the resolution.
-func (c *CoarseClock) lostBeyond(longest time.Duration) *atomic.Int64 {
-	return &c.lost[bits.Len64(uint64(longest-c.tolerance()))-1]
+// longest returns the longest step of paced[i], in nanoseconds: the largest power of two in the resolution less the
+// tolerance, and then twice as much for each.
+func (c *CoarseClock) longest(i int) int64 {
+	return 1 << min(bits.Len64(uint64(c.resolution-c.tolerance()))-1+i, 62)
+}
+
+// pacedBy returns the paced reading that moves in steps which are, with the tolerance, no longer than longest. That is at
+// least the resolution.
+func (c *CoarseClock) pacedBy(longest time.Duration) *atomic.Int64 {
+	i := bits.Len64(uint64(longest-c.tolerance())) - bits.Len64(uint64(c.resolution-c.tolerance()))
+	return &c.paced[min(i, len(c.paced)-1)]
+}
+
+// closedPace returns a paced reading of a closed clock, which is exact but for what was lost before. It waits while Close
+// is at it.
+func (c *CoarseClock) closedPace(paced *atomic.Int64) time.Duration {
+	w := paced.Load()
+	if w == closingReading {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		w = paced.Load()
+	}
+	return c.exact() - time.Duration(^w)
 }
 
 // tick is one refresh by the refresher, whose refresh before this one was at last. It returns the time of this one.

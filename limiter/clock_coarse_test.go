@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -98,81 +99,106 @@ func stalledClock(resolution time.Duration) *CoarseClock {
 	return c
 }
 
-// TestCoarseClock_LongSteps refreshes a clock too late: who takes the lost time off sees no long step.
+// TestCoarseClock_LongSteps refreshes a clock too late: a paced reading moves in no long step.
 func TestCoarseClock_LongSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := stalledClock(time.Second)
-		lost := c.lostBeyond(time.Second)
 		const longest = 1 << 29 // the largest power of two in a second less the tolerance
-		require.Same(t, lost, c.lostBeyond(longest+c.tolerance()))
-		require.NotSame(t, lost, c.lostBeyond(longest+c.tolerance()-1))
-		require.NotSame(t, lost, c.lostBeyond(2*longest+c.tolerance()))
-		read := func() time.Duration { return c.Now() - time.Duration(lost.Load()) }
+		paced := c.pacedBy(time.Second)
+		require.Same(t, paced, c.pacedBy(2*longest+c.tolerance()-1))
+		require.NotSame(t, paced, c.pacedBy(2*longest+c.tolerance()))
+		require.Same(t, &c.paced[len(c.paced)-1], c.pacedBy(math.MaxInt64))
+		tl := timeline{coarse: c, paced: paced}
 		var want time.Duration
 		for _, stall := range []time.Duration{1, longest - 1, longest, longest + 1, time.Second, time.Hour} {
 			time.Sleep(stall)
 			c.advance()
 			want += min(stall, longest)
-			require.Equal(t, want, read(), "after a stall of %v", stall)
+			require.Equal(t, want, tl.reading(), "after a stall of %v", stall)
 		}
 		time.Sleep(time.Minute)
 		require.NoError(t, c.Close())
-		require.Equal(t, want+longest, read(), "after a stall that Close ends")
+		require.Equal(t, want+longest, tl.reading(), "after a stall that Close ends")
 		time.Sleep(time.Minute)
-		require.Equal(t, want+longest+time.Minute, read(), "closed clocks do not stall")
+		require.Equal(t, want+longest+time.Minute, tl.reading(), "closed clocks do not stall")
 	})
+	c := stalledClock(math.MaxInt64)
+	for i := range c.paced {
+		require.Positive(t, c.longest(i))
+	}
 }
 
 // TestCoarseClock_Late lets the refresher lose the processor before it can store what it has read.
 func TestCoarseClock_Late(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := stalledClock(time.Second)
-		lost := c.lostBeyond(time.Second)
+		paced := c.pacedBy(time.Second)
 		time.Sleep(time.Millisecond)
 		c.late = c.tolerance()
 		c.advance()
-		require.Zero(t, lost.Load(), "not worth counting yet")
-		time.Sleep(time.Millisecond)
+		require.Equal(t, int64(time.Millisecond), paced.Load(), "not worth counting yet")
 		c.late += time.Millisecond
-		want := c.late
+		time.Sleep(time.Millisecond)
 		c.advance()
-		require.Equal(t, int64(want), lost.Load())
-		require.Zero(t, c.late)
+		require.Equal(t, int64(time.Millisecond), paced.Load(), "the whole step is lost")
+		require.Equal(t, c.tolerance(), c.late, "and the rest later")
+		c.late = 2 * time.Millisecond
+		time.Sleep(3 * time.Millisecond)
+		before := paced.Load()
+		require.NoError(t, c.Close())
+		require.Equal(t, before+int64(time.Millisecond), int64((&timeline{coarse: c, paced: paced}).reading()), "Close counts all of it")
 	})
 }
 
-// TestCoarseClock_AdvanceStress refreshes a clock from several goroutines at once, on the system clock: no reading goes back
-// or ahead of it, and between two instants no reading without the lost time moves further than they are apart and one step.
+// TestCoarseClock_AdvanceStress refreshes a clock from several goroutines at once, on the system clock, while others read,
+// and then closes it: no reading goes back, none is ahead of the system clock, and between two instants no paced reading
+// moves further than they are apart and one step.
 func TestCoarseClock_AdvanceStress(t *testing.T) {
-	rounds := 500_000
+	rounds := 4000
 	if raceEnabled {
-		rounds = 50_000
+		rounds = 500
 	}
 	const longest = 10 * time.Microsecond
-	c := stalledClock(longest)
-	lost := c.lostBeyond(longest)
-	var wg sync.WaitGroup
 	for range 4 {
-		wg.Go(func() {
-			var last time.Duration
-			before, first := SystemClock{}.Now(), c.Now()-time.Duration(lost.Load())
-			for range rounds {
-				c.nudge()
-				c.advance()
-				now := c.Now()
-				read := now - time.Duration(lost.Load())
-				after := SystemClock{}.Now()
-				if now < last || now > c.exact() || read-first > after-before+longest {
-					t.Errorf("read %v after %v at %v, a move of %v in %v", now, last, c.exact(), read-first, after-before)
-					return
+		c := stalledClock(longest)
+		tl := timeline{coarse: c, paced: c.pacedBy(longest)}
+		var closed atomic.Bool
+		var readers, refreshers sync.WaitGroup
+		for range 4 {
+			readers.Go(func() {
+				var last, before, first time.Duration
+				before = SystemClock{}.Now()
+				first = tl.reading()
+				for end := false; !end; {
+					end = closed.Load() // the last reading is one of a closed clock
+					start := SystemClock{}.Now()
+					now, read := c.Now(), tl.reading()
+					after := SystemClock{}.Now()
+					if now < last || now > c.exact() || read < first || read-first > after-before+longest {
+						t.Errorf("read %v after %v at %v, a move of %v in %v", now, last, c.exact(), read-first, after-before)
+						return
+					}
+					last, before, first = now, start, read
+					runtime.Gosched()
 				}
-				if last = now; read < first {
-					before, first = after, read // lost time comes off before the reading moves
+			})
+		}
+		for range 2 {
+			refreshers.Go(func() {
+				for range rounds {
+					c.nudge()
+					for range 20 {
+						runtime.Gosched() // the reading grows old
+					}
+					c.advance()
 				}
-			}
-		})
+			})
+		}
+		refreshers.Wait()
+		require.NoError(t, c.Close())
+		closed.Store(true)
+		readers.Wait()
 	}
-	wg.Wait()
 }
 
 // TestCoarseClock_StalledLimiter admits at the end of a stall, when the reading is nine seconds old: that unit expires a
@@ -219,6 +245,24 @@ func TestCoarseClock_Close(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		require.Equal(t, 1700*time.Millisecond+2, c.Now(), "a closed clock was started again")
 	})
+}
+
+// TestCoarseClock_Closing reads a clock while Close is at it: the reading waits for what was lost.
+func TestCoarseClock_Closing(t *testing.T) {
+	c := stalledClock(time.Second)
+	tl := timeline{coarse: c, paced: c.pacedBy(time.Second)}
+	c.mu.Lock()
+	tl.paced.Store(closingReading)
+	read := make(chan time.Duration)
+	go func() { read <- tl.reading() }()
+	for range 1000 {
+		runtime.Gosched()
+	}
+	tl.paced.Store(^int64(time.Hour))
+	c.mu.Unlock()
+	behind := c.exact() - <-read
+	require.LessOrEqual(t, behind, time.Hour)
+	require.Greater(t, behind, time.Hour-time.Minute)
 }
 
 // TestCoarseClock_AfterFuncMoment: the time until the call counts from the reading, which is what the caller has seen.

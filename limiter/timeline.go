@@ -12,7 +12,7 @@ import (
 type timeline struct {
 	clock      Clock
 	coarse     *CoarseClock  // clock, where it is one: saves the indirect call
-	lost       *atomic.Int64 // what to take off a coarse reading
+	paced      *atomic.Int64 // the reading of a coarse clock
 	origin     time.Duration
 	tick       time.Duration
 	resolution time.Duration
@@ -29,7 +29,7 @@ func (tl *timeline) start(clock Clock, tick, slack time.Duration) {
 	tl.tick = tick
 	tl.resolution = resolutionOf(clock)
 	if c, ok := clock.(*CoarseClock); ok {
-		tl.coarse, tl.lost = c, c.lostBeyond(slack)
+		tl.coarse, tl.paced = c, c.pacedBy(slack)
 	}
 	tl.origin = tl.reading()
 }
@@ -45,9 +45,11 @@ func resolutionOf(clock Clock) time.Duration {
 // reading reads the clock, once. A coarse one does not show a step longer than
 // the slack: a unit counted before it would expire too early.
 func (tl *timeline) reading() time.Duration {
-	if tl.coarse != nil {
-		reading := tl.coarse.Now()
-		return reading - time.Duration(tl.lost.Load())
+	if tl.paced != nil {
+		if reading := tl.paced.Load(); reading >= 0 {
+			return time.Duration(reading)
+		}
+		return tl.coarse.closedPace(tl.paced)
 	}
 	return tl.clock.Now()
 }
