@@ -196,6 +196,12 @@ func TestFixedWindowLimiter_Panic(t *testing.T) {
 	require.PanicsWithValue(t, http.ErrAbortHandler, func() { send(h) })
 }
 
+func TestFixedWindowLimiter_PrincipalPanics(t *testing.T) {
+	b := newFixed(t, func(c *FixedWindowConfig) { c.Principal = func(*http.Request) (string, bool) { panic("no") } })
+	require.Equal(t, "500", summary(send(b.spec("5,1"))))
+	require.Equal(t, []string{"failed inline"}, b.outcomes())
+}
+
 func TestFixedWindowLimiter_FaultsAreLoggedOnce(t *testing.T) {
 	b := newFixed(t, func(c *FixedWindowConfig) { c.Observer = nil })
 	h := b.named("n", always(Limits{}))

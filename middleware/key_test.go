@@ -1,7 +1,9 @@
 package middleware
 
 import (
+	"log/slog"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +60,29 @@ func TestByPattern(t *testing.T) {
 	require.Equal(t, "200 L2 R0", summary(send(outside, path("/else"))))
 	require.Equal(t, 429, send(outside, path("/third")).Code, "one shared bucket")
 	require.Equal(t, 1, strings.Count(b.log.String(), "no ServeMux pattern"))
+}
+
+func TestInternal(t *testing.T) {
+	for addr, want := range map[string]bool{
+		"9.255.255.255": false, "10.0.0.0": true, "10.255.255.255": true, "11.0.0.0": false,
+		"127.0.0.1": true, "126.0.0.1": false, "128.0.0.1": false,
+		"100.63.255.255": false, "100.64.0.0": true, "100.127.255.255": true, "100.128.0.0": false,
+		"169.253.1.1": false, "169.254.1.1": true, "172.15.1.1": false, "172.16.0.0": true, "172.31.255.255": true, "172.32.0.0": false,
+		"192.167.1.1": false, "192.168.1.1": true, "192.0.2.1": false,
+		"::1": true, "fe80::1": true, "fd00::1": true, "fc00::1": true, "2001:db8::1": false,
+	} {
+		require.Equal(t, want, internal(netip.MustParseAddr(addr)), addr)
+	}
+}
+
+func TestWarnings_GoToTheDefaultLogger(t *testing.T) {
+	var log strings.Builder
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(before)
+	b := newFixed(t, func(c *FixedWindowConfig) { c.Logger = nil })
+	send(b.spec("1,1"), from("@"))
+	require.Contains(t, log.String(), "no address")
 }
 
 func TestKeys_EmptyIsOneKeyAndAWarning(t *testing.T) {

@@ -132,6 +132,10 @@ func TestAfterWriter_Status(t *testing.T) {
 		{"ReadFrom", func(w http.ResponseWriter, r *http.Request) {
 			io.Copy(w, strings.NewReader(strings.Repeat("x", 2*firstRead)))
 		}, "200 L2 R2", []int{200}},
+		{"Write, then ReadFrom", func(w http.ResponseWriter, r *http.Request) {
+			w.Write([]byte("x"))
+			io.Copy(w, strings.NewReader("y"))
+		}, "200 L2 R2", []int{200}},
 		{"ReadFrom that fails at once", func(w http.ResponseWriter, r *http.Request) {
 			_, err := io.Copy(w, iotest.ErrReader(errors.New("no")))
 			require.Error(t, err)
