@@ -145,7 +145,7 @@ func playTrace(t *testing.T, trace []byte) {
 		if trace[3] >= 240 { // a call with a limit of its own
 			limit = limits[trace[3]%10]
 			if w, ok := ring.(totals); ok {
-				w.Lower(epoch, func() {}) // lower or not
+				w.Lower(func() uint64 { return epoch }) // lower or not
 			}
 		}
 

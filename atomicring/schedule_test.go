@@ -533,7 +533,7 @@ func TestSchedule_Lower(t *testing.T) {
 		limit := uint64(old)
 		late := func() { w.admit(1, 1) }
 		later := func() {
-			w.s.Lower(1, func() { limit = lower })
+			w.s.Lower(func() uint64 { limit = lower; return 1 })
 			for _, epoch := range []uint64{1, 3, 3, 3} {
 				a := w.s.Admit(epoch, 1, limit)
 				if a.Verdict != Admitted {

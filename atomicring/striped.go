@@ -508,11 +508,13 @@ func (s *Striped) Undeposited() uint64 { return s.undeposited.Load() }
 
 // Lower calls store, which puts a lower limit in place, so that no credits
 // charged under the old limit are spent by calls that read the new one: for a
-// window from epoch on, calls go to the head alone. Every caller reads the limit
-// before it calls Admit. Calls of Lower must not overlap.
-func (s *Striped) Lower(epoch uint64, store func()) {
+// window from the epoch that store returns on, calls go to the head alone. Every
+// caller reads the clock, then the limit, and then calls Admit; store puts the
+// limit in place, and then reads the clock: so a call with the old limit is none
+// of those after that window. Calls of Lower must not overlap.
+func (s *Striped) Lower(store func() (epoch uint64)) {
 	l := &s.layout
 	s.exact.Store(retired)
-	store()
+	epoch := store()
 	s.exact.Store(max(l.stamp(epoch), l.stampOf(s.ring.head.Load())) + l.slots)
 }

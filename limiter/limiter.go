@@ -55,7 +55,8 @@ func (l *Limiter) AllowN(n uint64) bool {
 		return false
 	}
 	epoch := l.epoch(l.now())
-	a := l.ring.Admit(epoch, n, limit)
+	// The limit as it is after the reading: see Striped.Lower.
+	a := l.ring.Admit(epoch, n, l.limit.Load())
 	if a.Epoch != epoch || a.Closed > 0 {
 		l.note(a, epoch)
 	}
@@ -117,7 +118,10 @@ func (l *Limiter) SetLimit(limit uint64) error {
 		return l.policy.setLimit(limit)
 	}
 	var err error
-	l.ring.Lower(l.epoch(l.now()), func() { err = l.policy.setLimit(limit) })
+	l.ring.Lower(func() uint64 {
+		err = l.policy.setLimit(limit)
+		return l.epoch(l.now())
+	})
 	return err
 }
 

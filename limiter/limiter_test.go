@@ -184,6 +184,21 @@ func TestRolling_LoweredLimit(t *testing.T) {
 	})
 }
 
+// TestLimiter_LateLimit: a call that reads the clock after SetLimit has the new limit.
+func TestLimiter_LateLimit(t *testing.T) {
+	clock := newHookClock()
+	l := newLimiter(t, Config{Limit: 100, Window: 10 * time.Second, Clock: clock})
+	clock.late(func() { // between the first look at the limit and what is done with the reading
+		require.NoError(t, l.SetLimit(10))
+		require.True(t, l.AllowN(10))
+	})
+	require.False(t, l.Allow(), "held to a limit from before its reading")
+	// SetLimit reads the clock once the limit is in place: who read the old one read the clock before.
+	clock.late(func() { require.Equal(t, uint64(5), l.Peek(1).Limit) })
+	require.NoError(t, l.SetLimit(5))
+	require.Nil(t, clock.hook.Load())
+}
+
 // TestLimiter_CountsReadings: a decision reads the clock once, whatever it is.
 func TestLimiter_CountsReadings(t *testing.T) {
 	clock := &countingClock{ManualClock: NewManualClock()}
