@@ -100,18 +100,16 @@ func wait(ctx context.Context, s *sleepers, attempt func() Decision) error {
 	}
 }
 
-// sleep returns nil when d has passed or woken is closed, and the context's
-// error when it ended first. It leaves no timer and no goroutine behind.
+// sleep returns when d has passed, woken is closed or the context has ended, of
+// which it returns the error. It leaves no timer and no goroutine behind.
 func (s *sleepers) sleep(ctx context.Context, d time.Duration, woken <-chan struct{}) error {
 	over := make(chan struct{})
 	stop := s.timers.AfterFunc(d, func() { close(over) })
 	defer stop()
 	select {
 	case <-over:
-		return nil
 	case <-woken:
-		return nil
 	case <-ctx.Done():
-		return ctx.Err()
 	}
+	return ctx.Err()
 }

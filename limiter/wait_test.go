@@ -126,6 +126,32 @@ func TestWait_Cancelled(t *testing.T) {
 	require.True(t, goroutinesSettle(before))
 }
 
+// A hastyClock has moved on by as much as a sleeper asks for, and has cancelled
+// its context since, before the sleep begins.
+type hastyClock struct {
+	*ManualClock
+	cancel func()
+}
+
+func (c *hastyClock) AfterFunc(d time.Duration, f func()) (stop func() bool) {
+	c.Advance(d)
+	f()
+	c.cancel()
+	return func() bool { return false }
+}
+
+// TestWait_CancelledInTime: units that are there when a sleeper wakes are not
+// taken for a context that has ended.
+func TestWait_CancelledInTime(t *testing.T) {
+	for range 64 { // a select chooses at random
+		ctx, cancel := context.WithCancel(t.Context())
+		l := newLimiter(t, Config{Limit: 1, Window: time.Second, Clock: &hastyClock{NewManualClock(), cancel}})
+		require.True(t, l.Allow())
+		require.ErrorIs(t, l.Wait(ctx), context.Canceled)
+		require.True(t, l.Allow())
+	}
+}
+
 // TestWait_Deadline: a deadline that comes too early fails at once, with an error
 // that says how long the wait would have been; one that does not is met.
 func TestWait_Deadline(t *testing.T) {
