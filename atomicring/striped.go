@@ -133,7 +133,7 @@ func (s *Striped) decide(epoch, cost, limit uint64, local bool) Admission {
 		}
 	}
 	a := s.admit(x, cost, limit, local)
-	if !local {
+	if !local && cost > 0 { // Peek, which answers for 0, has left them out
 		a.Total -= min(a.Total, s.credits(a.Epoch+1))
 	}
 	return a

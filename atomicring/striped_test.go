@@ -44,6 +44,7 @@ func TestStriped_Refund(t *testing.T) {
 	a := s.Admit(5, 1, 100)
 	require.Equal(t, Admitted, a.Verdict)
 	require.Positive(t, s.credits(s.layout.stamp(5)))
+	require.Equal(t, Admission{Admitted, 5, 1, 0}, s.AdmitExact(5, 0, 100))
 	require.False(t, s.Refund(5, 2), "1 was counted")
 	require.True(t, s.Refund(5, 1))
 	require.False(t, s.Refund(5, 1))
