@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,14 +25,13 @@ const minResolution = time.Microsecond
 // resolution below three milliseconds is often missed. The reading then stands still for longer than the resolution.
 // [CoarseClock.Starved] counts how often.
 //
-// A denied call is one that a fresher reading could have admitted, so one in 64 of them refreshes the reading itself: a
-// limiter under pressure keeps its clock going.
-//
 // What a stall does to a limiter: it counts one sub-window more, which makes up for readings that are up to a tick (window /
 // slots) old. When a reading stands still for longer than that, the limiter lets its own time fall behind for good by what is
 // too much, so that nothing expires early: its limit holds over every interval, and what expires in that window does so
-// later. A resolution, and a tick, of tens of milliseconds keep that rare.
+// later. A resolution, and a tick, of tens of milliseconds keep that rare. With shorter ticks, and more goroutines that never
+// rest than processors, use the [SystemClock].
 type CoarseClock struct {
+	_          [64]byte     // now is read all the time, and what others write may come before it
 	now        atomic.Int64 // nanoseconds since origin, or closedReading
 	starved    atomic.Uint64
 	origin     time.Duration // reading of the system clock at the start
@@ -133,19 +131,6 @@ func (c *CoarseClock) exact() time.Duration { return SystemClock{}.Now() - c.ori
 func (c *CoarseClock) advance() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.move()
-}
-
-// nudge advances once in a while, for callers to whom a stalled reading does harm. It does not wait for another refresh.
-func (c *CoarseClock) nudge() {
-	if rand.Uint32()&63 == 0 && c.mu.TryLock() {
-		c.move()
-		c.mu.Unlock()
-	}
-}
-
-// move is advance with the lock held.
-func (c *CoarseClock) move() time.Duration {
 	now := c.exact()
 	old := c.now.Load()
 	if old == closedReading || old >= int64(now) {

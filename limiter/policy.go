@@ -175,12 +175,8 @@ func (p *policy) stats(s *Stats) {
 	}
 }
 
-// noteDenied does what a denial needs: count it if that is switched on, and keep
-// a coarse clock going.
+// noteDenied counts a denial if that is switched on.
 func (p *policy) noteDenied() {
-	if p.coarse != nil {
-		p.coarse.nudge()
-	}
 	if p.denied != nil {
 		p.denied.Inc()
 	}
