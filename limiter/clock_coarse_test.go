@@ -186,7 +186,7 @@ func TestCoarseClock_AdvanceStress(t *testing.T) {
 		for range 2 {
 			refreshers.Go(func() {
 				for range rounds {
-						for range 20 {
+					for range 20 {
 						runtime.Gosched() // the reading grows old
 					}
 					c.advance()
