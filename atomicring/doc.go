@@ -9,8 +9,9 @@
 //
 //	layout, err := atomicring.NewLayout(4, 100) // 4 slots, counts up to 100
 //	ring := layout.NewRing()
-//	a := ring.Admit(&layout, now/tick, 1, 100)
-//	if a.Verdict == atomicring.Admitted { … }
+//	start, tick := time.Now(), time.Second
+//	epoch := uint64(time.Since(start) / tick)
+//	if ring.Admit(&layout, epoch, 1, 100).Verdict == atomicring.Admitted { … }
 //
 // # Words
 //

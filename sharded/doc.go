@@ -5,7 +5,9 @@
 // It is the map beneath a keyed limiter. For a map in general use [xsync.MapOf], of which the shards are made; it hashes
 // keys by itself and has more methods.
 //
+//	type state struct{ dead atomic.Bool }
 //	m := sharded.NewMap[string, *state](1_000_000)
+//	key := "alice"
 //	hash := m.Hash(key)
 //	s, _ := m.LoadOrCompute(hash, key, func() *state { return new(state) })
 //	// ... when s is of no more use, mark it as dead so that nobody changes it any more, and then:
