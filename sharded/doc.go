@@ -5,7 +5,7 @@
 // It is the map beneath a keyed limiter. For a map in general use [xsync.MapOf], of which the shards are made; it hashes
 // keys by itself and has more methods.
 //
-//	type state struct{ dead atomic.Bool }
+//	type state struct{ dead bool }
 //	m := sharded.NewMap[string, *state](1_000_000)
 //	key := "alice"
 //	hash := m.Hash(key)
