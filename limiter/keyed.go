@@ -86,7 +86,18 @@ func (k *Keyed[K]) AllowN(key K, n uint64) bool {
 		}
 		return d.Allowed
 	}
-	if _, a, _ := k.admit(key, n, limit, k.epoch(k.now())); a.Verdict != atomicring.Admitted {
+	hash := k.table.keys.Hash(key)
+	epoch := k.epoch(k.now())
+	var a atomicring.Admission
+	r, ok := k.table.keys.Load(hash, key)
+	if ok {
+		a = r.Admit(&k.layout, epoch, n, limit)
+		ok = a.Epoch == epoch && a.Closed == 0 && a.Verdict != atomicring.Retired
+	}
+	if !ok { // no ring, a retired one, or something to note
+		_, a, _ = k.complete(r, a, hash, key, n, limit, epoch)
+	}
+	if a.Verdict != atomicring.Admitted {
 		k.noteDenied()
 		return false
 	}
@@ -172,17 +183,15 @@ func (k *Keyed[K]) Close() error {
 	return nil
 }
 
-// admit decides on n units, 1 to limit, at epoch. The ring is nil where the key
-// has none: then full reports whether that is why it was denied.
-func (k *Keyed[K]) admit(key K, n, limit, epoch uint64) (r *atomicring.Ring, a atomicring.Admission, full bool) {
-	hash := k.table.keys.Hash(key)
-	r, ok := k.table.keys.Load(hash, key)
-	if ok {
-		a = r.Admit(&k.layout, epoch, n, limit)
+// complete goes on where a key's ring has answered a request for n units, 1 to
+// limit, at epoch: it does what bookkeeping the answer needs. Where the key has no
+// ring, or a retired one, it finds another answer. The ring that it returns is nil
+// if the key has none in the end: then full reports whether that is why it was
+// denied.
+func (k *Keyed[K]) complete(r *atomicring.Ring, a atomicring.Admission, hash uint64, key K, n, limit, epoch uint64) (_ *atomicring.Ring, _ atomicring.Admission, full bool) {
+	if r != nil {
 		if a.Verdict != atomicring.Retired {
-			if a.Epoch != epoch || a.Closed > 0 {
-				k.note(hash, a, epoch)
-			}
+			k.note(hash, a, epoch)
 			return r, a, false
 		}
 		k.table.drop(hash, key, r)
@@ -190,7 +199,7 @@ func (k *Keyed[K]) admit(key K, n, limit, epoch uint64) (r *atomicring.Ring, a a
 	return k.admitAbsent(hash, key, n, limit, epoch)
 }
 
-// admitAbsent is admit for a key whose ring was seen absent or retired.
+// admitAbsent decides for a key whose ring was seen absent or retired.
 func (k *Keyed[K]) admitAbsent(hash uint64, key K, n, limit, epoch uint64) (*atomicring.Ring, atomicring.Admission, bool) {
 	for {
 		r, p, from := k.table.settle(hash, key, epoch, n, 0)
@@ -244,7 +253,17 @@ func (k *Keyed[K]) decide(d *Decision, key K, n, limit uint64, now time.Duration
 		now = k.now()
 	}
 	epoch := k.epoch(now)
-	r, a, full := k.admit(key, n, limit, epoch)
+	hash := k.table.keys.Hash(key)
+	var a atomicring.Admission
+	r, ok := k.table.keys.Load(hash, key)
+	if ok {
+		a = r.Admit(&k.layout, epoch, n, limit)
+		ok = a.Epoch == epoch && a.Closed == 0 && a.Verdict != atomicring.Retired
+	}
+	full := false
+	if !ok { // no ring, a retired one, or something to note
+		r, a, full = k.complete(r, a, hash, key, n, limit, epoch)
+	}
 	switch {
 	case full:
 		k.full(d, limit)

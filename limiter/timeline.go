@@ -56,6 +56,12 @@ func (tl *timeline) reading() time.Duration {
 
 // now returns the time since the first reading. It is never negative.
 func (tl *timeline) now() time.Duration {
+	if tl.paced != nil {
+		// The usual case, without a call: open coarse clocks never read below 0.
+		if now := time.Duration(tl.paced.Load()) - tl.origin; now >= 0 {
+			return now
+		}
+	}
 	reading := tl.reading()
 	now := reading - tl.origin
 	if now < 0 || reading < tl.origin {
