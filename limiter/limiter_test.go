@@ -275,7 +275,7 @@ func TestLimiter_Origins(t *testing.T) {
 			require.True(t, l.AllowN(2))
 			time.Sleep(11*time.Second - 1)
 			require.False(t, l.Allow())
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 		}
 	})
 }

@@ -387,7 +387,7 @@ func TestKeyed_OnFull(t *testing.T) {
 			require.Equal(t, ReasonAdmitted, d.Reason)
 			require.Equal(t, uint64(1), d.Remaining)
 			require.True(t, k.Peek(i, 3).Allowed)
-			require.False(t, k.Allow(-1) && k.Allow(-1), "keys that exist are held to the limit")
+			require.False(t, k.AllowN(-1, 2), "keys that exist are held to the limit")
 		}
 		require.Equal(t, []int{-2, -1}, keysOf(k.table.keys))
 		require.Equal(t, uint64(100), k.Stats().Forced)
