@@ -58,8 +58,8 @@ type window interface {
 var windows = map[string]func(l *Layout) window{
 	"ring":    func(l *Layout) window { return bareRing{l.NewRing(), l} },
 	"mutex":   func(l *Layout) window { return newMutexRing(l) },
-	"striped": func(l *Layout) window { return totals{newStripedWindow(l, 0)} },
-	"credits": func(l *Layout) window { return totals{newStripedWindow(l, 2)} },
+	"striped": func(l *Layout) window { return &totals{stripedWindow: newStripedWindow(l, 0)} },
+	"credits": func(l *Layout) window { return &totals{stripedWindow: newStripedWindow(l, 2)} },
 }
 
 // racers are the implementations, for many callers.
@@ -243,13 +243,17 @@ func (s *stripedWindow) Retire(epoch uint64) (open uint64, ok bool) {
 	return open, ok
 }
 
-// totals is a Striped that always reports the total without its credits, which
-// is exact as long as one caller is alone.
+// totals is a Striped whose answers have the total without its credits, which
+// is exact as long as one caller is alone: of every two, AdmitExact gives one.
 type totals struct {
 	*stripedWindow
+	calls int
 }
 
-func (w totals) Admit(epoch, cost, limit uint64) Admission {
+func (w *totals) Admit(epoch, cost, limit uint64) Admission {
+	if w.calls++; w.calls%2 == 0 {
+		return w.AdmitExact(epoch, cost, limit)
+	}
 	a := w.stripedWindow.Admit(epoch, cost, limit)
 	if a.Verdict != Retired {
 		a.Total = w.Peek(a.Epoch, 0, 0).Total

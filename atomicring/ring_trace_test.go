@@ -144,7 +144,7 @@ func playTrace(t *testing.T, trace []byte) {
 		cost := []uint64{1, 1, 1, 1, 2, 3, limit / 2, limit, saturate(limit, 1), capacity, math.MaxUint64, 0}[trace[3]%12]
 		if trace[3] >= 240 { // a call with a limit of its own
 			limit = limits[trace[3]%10]
-			if w, ok := ring.(totals); ok {
+			if w, ok := ring.(*totals); ok {
 				w.Lower(func() uint64 { return epoch }) // lower or not
 			}
 		}
