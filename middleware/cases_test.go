@@ -124,13 +124,10 @@ func TestCase11_ConstructionErrors(t *testing.T) {
 		m, err := b.fixed.Middleware(spec)
 		require.Nil(t, m, spec)
 		require.ErrorIs(t, err, limiter.ErrConfig, spec)
-		require.ErrorContains(t, err, firstBadPart(spec), spec)
+		require.ErrorContains(t, err, fmt.Sprintf("%q", spec))
 		require.Panics(t, func() { b.fixed.MustMiddleware(spec) }, spec)
 	}
 }
-
-// firstBadPart is what an error about a bad spec has to name: the spec.
-func firstBadPart(spec string) string { return fmt.Sprintf("%q", spec) }
 
 func TestCase12_UsersAndGuests(t *testing.T) {
 	b := newFixed(t)

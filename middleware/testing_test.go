@@ -180,6 +180,7 @@ func (b *bench) run(h http.Handler, steps ...step) {
 	b.runWith(h, func(*http.Request) {}, steps...)
 }
 
+// runWith is run with changed requests.
 func (b *bench) runWith(h http.Handler, change func(*http.Request), steps ...step) {
 	b.t.Helper()
 	for _, s := range steps {
@@ -188,7 +189,7 @@ func (b *bench) runWith(h http.Handler, change func(*http.Request), steps ...ste
 	}
 }
 
-// same sends n requests and requires one summary of all.
+// sameSummary sends n requests and requires one summary of all.
 func sameSummary(t *testing.T, h http.Handler, n int, want string, r func(i int) *http.Request) {
 	t.Helper()
 	for i := range n {
