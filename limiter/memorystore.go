@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -27,8 +28,9 @@ type MemoryStoreConfig struct {
 
 // A MemoryStore counts fixed windows in this process: a [MultiStore] whose
 // state is one word a key. A window begins with its first hit and is at most
-// one millisecond longer than asked for, never shorter. The decay and the max
-// come with each attempt; while a window is open its end does not move, whatever
+// one millisecond longer than asked for, never shorter; with a [CoarseClock] it
+// is longer by the resolution as well, and by what the clock loses in stalls.
+// The decay and the max come with each attempt; while a window is open its end does not move, whatever
 // decay later attempts bring. A window counts at most 16,777,215; a larger max
 // acts as that. A decay of 34 years or more never ends.
 //
@@ -57,6 +59,9 @@ func NewMemoryStore(config MemoryStoreConfig) (*MemoryStore, error) {
 		clock = SystemClock{}
 	}
 	maxKeys, sweepEvery, faults := checkKeys(config.MaxKeys, config.OnFull, config.SweepEvery, time.Minute)
+	if resolution := resolutionOf(clock); resolution < 0 {
+		faults = append(faults, fmt.Errorf("Clock has a resolution of %v, want 0 or more", resolution))
+	}
 	if err := configError(faults); err != nil {
 		return nil, err
 	}

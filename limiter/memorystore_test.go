@@ -596,3 +596,10 @@ func TestMemoryStore_WindowsDoNotOverlap(t *testing.T) {
 		require.LessOrEqual(t, s.Len(), 2)
 	})
 }
+
+func TestNewMemoryStore_BadClock(t *testing.T) {
+	_, err := NewMemoryStore(MemoryStoreConfig{Clock: badResolution{nil, -1}, MaxKeys: -1})
+	require.ErrorIs(t, err, ErrConfig)
+	require.ErrorContains(t, err, "Clock has a resolution of -1ns")
+	require.ErrorContains(t, err, "MaxKeys is -1")
+}

@@ -71,8 +71,9 @@ type MultiStore interface {
 
 	// Refund gives a charge back, and reports whether it did: it can while the
 	// charge's window lives and holds that many units. With its last unit a
-	// window is gone, so that the next attempt begins a new one. A charge must
-	// be given back at most once.
+	// window is gone, so that the next attempt begins a new one; that one does
+	// not end before the old one would have. A charge must be given back at most
+	// once.
 	Refund(c Charge) bool
 }
 
