@@ -49,8 +49,8 @@
 //
 // Nothing that a client controls selects what it is counted under, unless a key
 // function says so: not the Host, not the path or the method, not a header about
-// addresses, except where a trusted proxy has written it (see [ClientIP]). A
-// header longer than a key may be is hashed with a secret seed.
+// addresses, except where a trusted proxy has written it (see [ClientIP]). A key
+// longer than 128 bytes is stored as a hash of it with a secret seed.
 //
 // A mistake is an error when something is made, never a limiter that does
 // nothing. What shows only with a request, such as a named limiter that panics,
