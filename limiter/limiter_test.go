@@ -3,6 +3,7 @@ package limiter
 import (
 	"context"
 	"math"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -133,6 +134,7 @@ func TestRolling_SetLimitConcurrent(t *testing.T) {
 					if l.AllowN(limit + 1) {
 						t.Errorf("%d of %d admitted", limit+1, limit)
 					}
+					runtime.Gosched()
 				}
 			})
 			h := c.run(l, most, 8, 2*window/10)
