@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -99,13 +100,26 @@ func (e *engine) report(r *http.Request, outcome Outcome, v *verdict) {
 	}
 }
 
+// A failure is a reason why requests cannot be decided, in one policy. Each is
+// logged once: that of one policy must not hide that of another.
+type failure struct {
+	policy string
+	store  bool // the store failed; else the limits are wrong
+}
+
 // fail tells the observer, or else the log, that there is no decision. The client
 // never learns why.
-func (e *engine) fail(r *http.Request, w warning, policy, key string, err error) {
+func (e *engine) fail(r *http.Request, f failure, key string, err error) {
 	if e.observer != nil {
-		e.observer(Event{Request: r, Outcome: Failed, Policy: policy, Key: key, Shadow: e.shadow, Err: err})
+		e.observer(Event{Request: r, Outcome: Failed, Policy: f.policy, Key: key, Shadow: e.shadow, Err: err})
 		return
 	}
-	e.warn(w, slog.LevelError, "ringfence: a request could not be decided; set an Observer to hear of all such requests",
-		slog.String("policy", policy), slog.Any("error", err))
+	if _, logged := e.failed.LoadOrStore(f, nil); logged {
+		return
+	}
+	args := []any{slog.String("policy", f.policy), slog.Any("error", err)}
+	if p := (*PanicError)(nil); errors.As(err, &p) {
+		args = append(args, slog.String("stack", string(p.Stack)))
+	}
+	e.log(slog.LevelError, "ringfence: a request could not be decided; set an Observer to hear of all such requests", args...)
 }

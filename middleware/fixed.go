@@ -364,7 +364,7 @@ func (h *fixedHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	reply, err := h.rule.fill(c, r)
 	switch {
 	case err != nil:
-		e.fail(r, warnFault, h.rule.name(), "", err)
+		e.fail(r, failure{policy: h.rule.name()}, "", err)
 		if !e.shadow {
 			c.free()
 			refuse(w, r, http.StatusInternalServerError, &internalError)
@@ -379,7 +379,7 @@ func (h *fixedHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case len(c.verdicts) > 0:
 		if err := h.f.decide(c, r); err != nil {
 			last := &c.verdicts[len(c.verdicts)-1]
-			e.fail(r, warnStore, last.policy, last.key, err)
+			e.fail(r, failure{policy: last.policy, store: true}, last.key, err)
 			if h.f.onError == DenyOnError && !e.shadow {
 				c.free()
 				w.Header()[retryAfter] = []string{"1"}

@@ -85,6 +85,20 @@ func TestWarnings_GoToTheDefaultLogger(t *testing.T) {
 	require.Contains(t, log.String(), "no address")
 }
 
+// Without an observer each policy that fails is logged, and only once; a panic
+// with where it was.
+func TestWarnings_FailuresOfEachPolicy(t *testing.T) {
+	b := newFixed(t, func(c *FixedWindowConfig) { c.Observer = nil })
+	require.NoError(t, b.fixed.Named("first", always(Limits{})))
+	require.NoError(t, b.fixed.Named("second", func(*http.Request) Limits { panic("a mistake") }))
+	for _, name := range []string{"first", "second", "first", "second"} {
+		require.Equal(t, "500", summary(send(b.spec(name))))
+	}
+	require.Equal(t, 1, strings.Count(b.log.String(), "policy=first"), b.log.String())
+	require.Equal(t, 1, strings.Count(b.log.String(), "policy=second"), b.log.String())
+	require.Regexp(t, `error="panic: a mistake" stack="goroutine .*key_test\.go`, b.log.String())
+}
+
 func TestKeys_EmptyIsOneKeyAndAWarning(t *testing.T) {
 	b, h := newRolling(t, nil, Policy{Name: "n", Limit: 2, Window: time.Minute, Key: func(Request) string { return "" }})
 	require.Equal(t, "200 L2 R1", summary(send(h, from("192.0.2.1"))))

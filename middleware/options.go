@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -56,8 +57,8 @@ type Options struct {
 	// for concurrent use, and must not panic.
 	Observer func(Event)
 	// Logger receives what an operator should know: misconfigured proxies once
-	// each, and failures, if there is no Observer, once for each kind. Nil means
-	// [slog.Default].
+	// each, and failures, if there is no Observer, once for each policy and kind
+	// (limits that are wrong, a store that fails). Nil means [slog.Default].
 	Logger *slog.Logger
 	// Skip reports whether a request passes without being counted. Nothing is
 	// looked up, reported or set for it. See [IsPreflight].
@@ -97,6 +98,7 @@ type engine struct {
 	now      func() time.Time
 
 	warned [warnings]atomic.Bool
+	failed sync.Map // set of failure, those that were logged
 }
 
 // newEngine validates the options and puts them to work.
@@ -139,8 +141,6 @@ const (
 	warnUntrusted
 	warnNoPattern
 	warnEmptyKey
-	warnStore
-	warnFault
 	warnings
 )
 
@@ -149,6 +149,10 @@ func (e *engine) warn(w warning, level slog.Level, text string, args ...any) {
 	if e.warned[w].Load() || e.warned[w].Swap(true) {
 		return
 	}
+	e.log(level, text, args...)
+}
+
+func (e *engine) log(level slog.Level, text string, args ...any) {
 	logger := e.logger
 	if logger == nil {
 		logger = slog.Default()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/ringfence-go/ringfence/limiter"
@@ -98,7 +99,10 @@ func New(config Config) (*Middleware, error) {
 			OnFull:  p.OnFull,
 		})
 		if err != nil {
-			fault("%w", err)
+			// One line for each fault, which does not say again what kind of error it is.
+			for text := range strings.SplitSeq(strings.TrimPrefix(err.Error(), limiter.ErrConfig.Error()+": "), "\n") {
+				fault("%s", text)
+			}
 			continue
 		}
 		m.policies = append(m.policies, policy{Policy: p, keyed: keyed})
@@ -142,7 +146,7 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 		}
 		c := newCall()
 		if at, err := m.decide(c, r); err != nil {
-			e.fail(r, warnFault, at, "", err)
+			e.fail(r, failure{policy: at}, "", err)
 			if !e.shadow {
 				c.free()
 				refuse(w, r, http.StatusInternalServerError, &internalError)

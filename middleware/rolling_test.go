@@ -35,10 +35,11 @@ func TestNew_Errors(t *testing.T) {
 		require.ErrorIs(t, err, limiter.ErrConfig, text)
 		require.ErrorContains(t, err, text)
 	}
-	_, err := New(Config{Policies: []Policy{{}}})
-	for _, field := range []string{"Name", "Key", "Window"} {
-		require.ErrorContains(t, err, field, "all faults in one error")
-	}
+	_, err := New(Config{Policies: []Policy{{Slots: -1}}})
+	require.EqualError(t, err, `ringfence: invalid configuration: policy "" (Policies[0]): Name is empty
+policy "" (Policies[0]): Key is nil, want a key function (ByHeader and Join return nil for a bad name or a nil part)
+policy "" (Policies[0]): Slots is -1, want 1 to 65536
+policy "" (Policies[0]): Window is 0s, want more than 0`, "all faults in one error")
 }
 
 func TestMiddleware_Rolling(t *testing.T) {
