@@ -3,6 +3,7 @@ package limiter
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/bits"
 	"sync/atomic"
 	"time"
@@ -23,7 +24,8 @@ const (
 	lifetime = 30 * 365.25 * 24 * time.Hour
 )
 
-// Config says what a [Limiter] allows. Only Window has no default.
+// Config says what a [Limiter] allows. Only Window is required; a Limit that is
+// left out is 0 and admits nothing.
 type Config struct {
 	// Limit is the number of units allowed in any window: 0 admits nothing,
 	// [Unlimited] everything. The largest limit depends on the tick, which is
@@ -131,6 +133,8 @@ func (p *policy) checkLimit(limit uint64, tick time.Duration) error {
 	switch {
 	case limit == Unlimited || limit <= p.layout.Capacity():
 		return nil
+	case limit > math.MaxInt64:
+		return fmt.Errorf("Limit is %d (%d as a uint64), want at most Unlimited, which is %d", limit, int64(limit), Unlimited)
 	case limit > Unlimited:
 		return fmt.Errorf("Limit is %d, want at most Unlimited, which is %d", limit, Unlimited)
 	case tick == 0:

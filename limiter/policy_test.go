@@ -32,7 +32,7 @@ func TestNew_Errors(t *testing.T) {
 		"negative slots":      {func(c *Config) { c.Slots = -1 }, []string{"Slots is -1"}},
 		"too many slots":      {func(c *Config) { c.Slots = MaxSlots + 1 }, []string{"Slots is 65537"}},
 		"least slots":         {func(c *Config) { c.Slots = math.MinInt }, []string{"Slots is -"}},
-		"limit of -1":         {func(c *Config) { c.Limit = math.MaxUint64 }, []string{"Limit is 18446744073709551615"}},
+		"limit of -1":         {func(c *Config) { c.Limit = math.MaxUint64 }, []string{"Limit is 18446744073709551615 \\(-1 as a uint64\\), want at most Unlimited"}},
 		"limit of -2":         {func(c *Config) { c.Limit = math.MaxUint64 - 1 }, []string{"Limit is 18446744073709551614"}},
 		"limit of MinInt64":   {func(c *Config) { c.Limit = 1 << 63 }, []string{"Limit is 9223372036854775808"}},
 		"limit of MaxInt64":   {func(c *Config) { c.Limit = math.MaxInt64 }, []string{"Limit is 9223372036854775807"}},
