@@ -29,6 +29,25 @@ func Example_contract() {
 	// stdin: case 1 ("too early"): decisions[1]: got deny, want allow
 }
 
+// The package comment shows an input and what is answered.
+func TestContract_Documented(t *testing.T) {
+	doc, err := os.ReadFile("doc.go")
+	require.NoError(t, err)
+	var input, want string
+	for line := range strings.Lines(string(doc)) {
+		line = strings.TrimPrefix(line, "//\t")
+		switch {
+		case strings.HasPrefix(line, "{"):
+			input = line
+		case strings.HasPrefix(line, "["):
+			want = line
+		}
+	}
+	status, stdout, stderr := command(input, "contract")
+	require.Equal(t, exitOK, status, stderr)
+	require.Equal(t, want, stdout)
+}
+
 // oracle is the contract, step by step.
 func oracle(in ringInput) ringOutput {
 	out := ringOutput{[]string{}, make([]int64, in.slots), slices.Repeat([]int64{-1}, int(in.slots))}

@@ -21,9 +21,9 @@
 // A file is a stream of inputs, of cases {"name", "input", "want"}, of which
 // only input is required, and of arrays of these. For each one the command
 // prints a line: the decisions, and the slots' counts and epochs when all is
-// done, -1 for a slot that was never used.
+// done, -1 for a slot that was never used. For the input above it is
 //
-//	[["allow","allow","allow"],[2,0,0,0],[0,-1,-1,-1]]
+//	[["allow","allow","allow"],[1,0,0,0],[4,-1,-1,-1]]
 //
 // Where a case's want is different, standard error says in what, and the exit
 // status is 1. The first fault in the input ends the command.

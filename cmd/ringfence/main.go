@@ -22,7 +22,8 @@ const usage = `Usage:
       answer the inputs of the ring contract, one line each
 
   ringfence replay -limit n -window duration [-slots n] [file…]
-      replay access logs through one rolling window per client, in n (10) slots
+      replay access logs through one rolling window per client, in n (10) slots;
+      logs are in the common or the combined format, plain or compressed with gzip
 
 Standard input is read where no file is named, and for the name "-".
 Exit status: 0 done, 1 an answer is not the one wanted, 2 bad arguments or input.
