@@ -45,7 +45,10 @@ func run(args []string, stdout, stderr io.Writer) error {
 	fs.BoolVar(&c.short, "short", false, "small key sets, to see that everything runs; the numbers mean nothing")
 	fs.StringVar(&c.out, "out", "", "directory for the results (default benchmarks/results/DATE-COMMIT)")
 	fs.StringVar(&c.from, "from", "", "directory of results to write summary and charts for again, running nothing")
-	if err := fs.Parse(args); err != nil {
+	switch err := fs.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return nil
+	case err != nil:
 		return errUsage
 	}
 	if err := c.validate(fs.Args()); err != nil {

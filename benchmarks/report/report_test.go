@@ -80,6 +80,9 @@ func TestRun_Usage(t *testing.T) {
 		require.ErrorIs(t, run(args, io.Discard, &stderr), errUsage, "%q", args)
 		require.Contains(t, stderr.String(), want)
 	}
+	var help strings.Builder
+	require.NoError(t, run([]string{"-h"}, io.Discard, &help))
+	require.Contains(t, help.String(), "-rounds")
 	require.ErrorContains(t, run([]string{"-from", t.TempDir()}, io.Discard, io.Discard), "machine.txt")
 }
 
