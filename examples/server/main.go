@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -64,14 +65,18 @@ func run(ctx context.Context, addr string) error {
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Addr: addr, Handler: s, ReadHeaderTimeout: 5 * time.Second}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return errors.Join(err, s.Close())
+	}
+	server := &http.Server{Handler: s, ReadHeaderTimeout: 5 * time.Second}
 	stopped := make(chan error, 1)
 	go func() {
 		<-ctx.Done()
 		stopped <- server.Shutdown(context.WithoutCancel(ctx))
 	}()
-	log.Printf("curl -i http://%s/", addr)
-	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+	log.Printf("curl -i http://%s/", l.Addr())
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return errors.Join(err, s.Close())
 	}
 	return errors.Join(<-stopped, s.Close())

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"log"
 	"net/http/httptest"
 	"os"
 	"regexp"
@@ -12,6 +13,15 @@ import (
 
 	"github.com/ringfence-go/ringfence/limiter"
 )
+
+// Where the server cannot listen, it does not say that it does.
+func TestRun_BadAddress(t *testing.T) {
+	var out strings.Builder
+	log.SetOutput(&out)
+	defer log.SetOutput(os.Stderr)
+	require.ErrorContains(t, run(t.Context(), "127.0.0.1"), "missing port in address")
+	require.Empty(t, out.String())
+}
 
 // The answers that the package comment shows are those that come.
 func TestServer_Documented(t *testing.T) {
