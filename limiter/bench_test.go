@@ -18,12 +18,15 @@ import (
 // and AttemptAll one item for each key.
 func TestDecision_NoAllocation(t *testing.T) {
 	clock := NewManualClock()
-	config := Config{Limit: 1 << 20, Window: time.Second, Clock: clock, CountDenied: true}
+	config := Config{Limit: 1 << 20, Window: 1000 * time.Hour, Clock: clock, CountDenied: true}
 	l := newLimiter(t, config)
+	turning := newLimiter(t, Config{Limit: 1 << 20, Window: time.Second, Clock: clock})
 	k := newKeyed[string](t, KeyedConfig{Config: config, SweepEvery: NoSweep})
 	full := newKeyed[string](t, KeyedConfig{Config: config, MaxKeys: 1, SweepEvery: NoSweep})
 	s := newStore(t, MemoryStoreConfig{Clock: clock, SweepEvery: NoSweep})
 	shared := newStore(t, MemoryStoreConfig{Clock: clock, MaxKeys: 1, SweepEvery: NoSweep})
+	require.True(t, l.Allow()) // so that the whole limit is denied
+	require.True(t, k.Allow("key"))
 	require.True(t, full.Allow("first"))
 	require.True(t, attemptOn(shared, "first", 1, time.Hour).allowed)
 	ctx := context.Background()
@@ -35,7 +38,7 @@ func TestDecision_NoAllocation(t *testing.T) {
 		want float64
 	}{
 		"Limiter.Allow":             {func() { l.Allow() }, 0},
-		"Limiter.Allow/turn":        {func() { clock.Advance(100 * time.Millisecond); l.Allow() }, 0},
+		"Limiter.Allow/turn":        {func() { clock.Advance(100 * time.Millisecond); turning.Allow() }, 0},
 		"Limiter.AllowN/denied":     {func() { l.AllowN(1 << 20) }, 0},
 		"Limiter.Attempt":           {func() { l.Attempt(1) }, 0},
 		"Limiter.Attempt/denied":    {func() { l.Attempt(1 << 20) }, 0},
