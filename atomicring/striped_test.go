@@ -1,6 +1,9 @@
 package atomicring
 
 import (
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -68,6 +71,73 @@ func TestStriped_LastUnits(t *testing.T) {
 		}
 		require.Equal(t, Admission{Denied, 2, 1000, 0}, s.AdmitExact(2, 1, 1000))
 		require.Zero(t, s.Undeposited())
+	}
+}
+
+// TestStriped_SaturatedWindows: 64 goroutines that all ask until they are denied
+// leave nothing of a window, whichever stripe its last units lie on, but for
+// units that are counted as undeposited.
+func TestStriped_SaturatedWindows(t *testing.T) {
+	const goroutines = 64
+	windows := 40
+	if raceEnabled || testing.Short() {
+		windows = 5
+	}
+	atProcs(t, func(t *testing.T) {
+		for _, limit := range []uint64{1, 2, 3, 7, 10, 31, 64, 100, 200} {
+			s := newStripedWindow(mustLayout(t, 1, 1000), 4) // one slot: every epoch is a window
+			for epoch := range uint64(windows) {
+				var admitted atomic.Uint64
+				var wg sync.WaitGroup
+				start := make(chan struct{})
+				for range goroutines {
+					wg.Go(func() {
+						<-start
+						for s.Admit(epoch, 1, limit).Verdict == Admitted {
+							admitted.Add(1)
+						}
+					})
+				}
+				close(start)
+				wg.Wait()
+				// Who was denied may have looked while another call held units.
+				for s.Admit(epoch, 1, limit).Verdict == Admitted {
+					admitted.Add(1)
+				}
+				require.Equal(t, limit, admitted.Load(), "limit %d, epoch %d", limit, epoch)
+			}
+			require.Zero(t, s.Undeposited(), "nobody was charged while the tick turned")
+		}
+	})
+}
+
+// TestStriped_ProcessorsChange: stripes are made for the processors there are,
+// and serve more of them, and fewer.
+func TestStriped_ProcessorsChange(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	s := NewStriped(*mustLayout(t, 3, 1<<30), false)
+	s.Admit(0, 1, 1000)
+	s.turnOn(1)
+	s.stripes.Store(newStripes(1)) // as on a machine with one
+	epoch := uint64(0)
+	for _, procs := range []int{1, 8, 2, 16, 1} {
+		runtime.GOMAXPROCS(procs)
+		epoch += 3 // a new window
+		s.turnOn(s.layout.stamp(epoch))
+		var admitted atomic.Uint64
+		var wg sync.WaitGroup
+		for range 32 {
+			wg.Go(func() {
+				for s.Admit(epoch, 1, 1000).Verdict == Admitted {
+					admitted.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		for s.Admit(epoch, 1, 1000).Verdict == Admitted {
+			admitted.Add(1)
+		}
+		require.Equal(t, uint64(1000), admitted.Load(), "at %d processors", procs)
 	}
 }
 
