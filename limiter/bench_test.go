@@ -304,8 +304,8 @@ func BenchmarkAttemptAll(b *testing.B) {
 }
 
 // contended runs calls, each goroutine one of its own, in one and in many
-// goroutines a processor.
-func contended(b *testing.B, start func() (call func() bool)) {
+// goroutines a processor, and reports the share of units that were lost.
+func contended(b *testing.B, start func() (call func() bool), stats func() Stats) {
 	for _, goroutines := range []int{1, 32} {
 		b.Run(fmt.Sprintf("procs=%d/goroutines=%d", runtime.GOMAXPROCS(0), goroutines*runtime.GOMAXPROCS(0)), func(b *testing.B) {
 			var admitted atomic.Int64
@@ -320,6 +320,9 @@ func contended(b *testing.B, start func() (call func() bool)) {
 				admitted.Add(int64(n))
 			})
 			b.ReportMetric(float64(admitted.Load())/float64(b.N), "admitted")
+			if now := stats(); now.Admitted > 0 {
+				b.ReportMetric(float64(now.Undeposited)/float64(now.Admitted), "undeposited/admitted")
+			}
 		})
 	}
 }
@@ -329,12 +332,12 @@ func BenchmarkLimiter_Contended(b *testing.B) {
 	for _, impl := range implementations {
 		b.Run("impl="+impl.name+"/deny=0", func(b *testing.B) {
 			l := impl.start(b, benchConfig(coarse))
-			contended(b, func() func() bool { return l.Allow })
+			contended(b, func() func() bool { return l.Allow }, l.Stats)
 		})
 		b.Run("impl="+impl.name+"/deny=1", func(b *testing.B) {
 			l := impl.start(b, Config{Limit: 1, Window: time.Hour, Clock: coarse})
 			require.True(b, l.Allow())
-			contended(b, func() func() bool { return l.Allow })
+			contended(b, func() func() bool { return l.Allow }, l.Stats)
 		})
 	}
 }
@@ -356,7 +359,7 @@ func BenchmarkKeyed_Contended(b *testing.B) {
 					}
 					return k.Allow(names[i])
 				}
-			})
+			}, k.Stats)
 		})
 	}
 }
