@@ -104,14 +104,14 @@ func (l *load) serve(chosen choice, c config) error {
 		return err
 	}
 	l.close = stop
+	requests := make([]*http.Request, clients) // which the handler only reads
+	for i := range requests {
+		requests[i] = httptest.NewRequest(http.MethodGet, "/", nil)
+		addr := netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)})
+		requests[i].RemoteAddr = netip.AddrPortFrom(addr, 40000).String()
+		h.ServeHTTP(&discard{header: http.Header{}}, requests[i])
+	}
 	l.worker = func(i int) func() bool {
-		requests := make([]*http.Request, clients)
-		for j := range requests {
-			requests[j] = httptest.NewRequest(http.MethodGet, "/", nil)
-			addr := netip.AddrFrom4([4]byte{192, 0, byte(j >> 8), byte(j)})
-			requests[j].RemoteAddr = netip.AddrPortFrom(addr, 40000).String()
-			h.ServeHTTP(&discard{header: http.Header{}}, requests[j])
-		}
 		w := &discard{header: http.Header{}}
 		next := i * clients / l.goroutines
 		return func() bool {
