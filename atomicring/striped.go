@@ -225,7 +225,9 @@ func (st *stripes) charge(room uint64) uint64 {
 }
 
 // A token is a guess at the stripe of the processor that a goroutine runs on.
-// The pool keeps one for each processor, mostly.
+// The pool keeps one for each processor, mostly. After a garbage collection a
+// processor's first call registers with the pool anew, under a lock of the
+// pool's.
 type token struct {
 	stripe uint32
 	_      [pad - 4]byte

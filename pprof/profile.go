@@ -88,7 +88,8 @@ func closing(f io.Closer, err *error) { *err = errors.Join(*err, f.Close()) }
 
 // waits are the waits of one profile: those of the runtime for its own locks
 // (allocator, scheduler, garbage collector), which can come to any goroutine at
-// any place; those in decisions; and all others.
+// any place, and of a sync.Pool, which a processor has to register with anew
+// after each collection; those in decisions; and all others.
 type waits struct{ runtime, decisions, elsewhere wait }
 
 type wait struct {
@@ -130,7 +131,7 @@ func (w *waits) class(stack []uintptr) *wait {
 	for leaf := true; ; leaf = false {
 		f, more := frames.Next()
 		switch {
-		case leaf && strings.HasPrefix(f.Function, "runtime.unlock"):
+		case leaf && strings.HasPrefix(f.Function, "runtime.unlock"), f.Function == "sync.(*Pool).pinSlow":
 			return &w.runtime
 		case strings.HasSuffix(f.Function, ".(*worker).burst"):
 			return &w.decisions
