@@ -125,7 +125,7 @@ func TestRolling_SetLimitConcurrent(t *testing.T) {
 						return
 					default:
 					}
-					limit := i % (most + 1)
+					limit := most - i%(most+1)
 					if err := l.SetLimit(limit); err != nil {
 						t.Error(err)
 					}
