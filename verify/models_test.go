@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -25,55 +26,61 @@ var large = flag.Bool("large", false, "also run the models that take minutes and
 type search struct {
 	model  string
 	params string
-	large  bool
+	states int  // found by spin 6.5.2
+	large  bool // takes a minute or more, and up to 2 GB
 }
 
 // holds are searches that must be complete and find no error.
 var holds = []search{
-	{model: "ring", params: "P=2 CALLS=3 E=3"},
-	{model: "ring", params: "P=2 CALLS=2 E=4 SPARSE"},
-	{model: "ring", params: "P=2 CALLS=1 E=4 N=3 LIMIT=3 COSTS=2 LIMITS"},
-	{model: "ring", params: "P=3 CALLS=1 E=2"},
-	{model: "ring", params: "P=3 CALLS=1 E=3", large: true},
-	{model: "ring", params: "P=2 CALLS=2 E=5 N=3", large: true},
-	{model: "ring", params: "P=2 CALLS=2 E=3 LIMIT=3 COSTS=2 LIMITS", large: true},
-	{model: "retire", params: "P=2 CALLS=2 E=3"},
-	{model: "retire", params: "P=2 CALLS=1 E=5 R=3"},
-	{model: "retire", params: "P=2 CALLS=2 E=4", large: true},
-	{model: "credits", params: "P=2 CALLS=2 E=3 COSTS=2"},
-	{model: "credits", params: "P=2 CALLS=1 E=3 COSTS=2 REFUNDS SPARSE"},
-	{model: "credits", params: "P=2 CALLS=1 E=2 COSTS=2 LOWER=1"},
-	{model: "credits", params: "P=2 CALLS=1 E=3 LIMIT=4 BATCH=3 COSTS=3"},
-	{model: "credits", params: "P=3 CALLS=1 E=2", large: true},
-	{model: "credits", params: "P=2 CALLS=2 E=2 COSTS=2 REFUNDS", large: true},
-	{model: "credits", params: "P=2 CALLS=2 E=2 LOWER=2", large: true},
-	{model: "credits", params: "P=2 CALLS=1 E=3 COSTS=2 LOWER=1", large: true},
+	{"ring", "P=2 CALLS=3 E=3", 1636763, false},
+	{"ring", "P=2 CALLS=2 E=4 SPARSE", 2010080, false},
+	{"ring", "P=2 CALLS=1 E=4 N=3 LIMIT=3 COSTS=2 LIMITS", 2195847, false},
+	{"ring", "P=3 CALLS=1 E=2", 653752, false},
+	{"ring", "P=3 CALLS=1 E=3", 6040830, true},
+	{"ring", "P=2 CALLS=2 E=5 N=3", 7239537, true},
+	{"ring", "P=2 CALLS=2 E=3 LIMIT=3 COSTS=2 LIMITS", 16986339, true},
+	{"retire", "P=2 CALLS=2 E=3", 3262767, false},
+	{"retire", "P=2 CALLS=1 E=5 R=3", 293197, false},
+	{"retire", "P=2 CALLS=2 E=4", 20483941, true},
+	{"credits", "P=2 CALLS=2 E=3 COSTS=2", 12715353, false},
+	{"credits", "P=2 CALLS=1 E=3 COSTS=2 REFUNDS SPARSE", 941849, false},
+	{"credits", "P=2 CALLS=1 E=2 COSTS=2 LOWER=1", 3473965, false},
+	{"credits", "P=2 CALLS=1 E=3 LIMIT=4 BATCH=3 COSTS=3", 580555, false},
+	{"credits", "P=3 CALLS=1 E=2", 6698791, true},
+	{"credits", "P=2 CALLS=2 E=2 COSTS=2 REFUNDS", 8389739, true},
+	{"credits", "P=2 CALLS=2 E=2 LOWER=2", 33129603, true},
+}
+
+// A protection is what the model can do without at the price of an error.
+type protection struct {
+	search
+	without string // what the model does then
 }
 
 // fails are searches of a model with one protection removed. They must find an
 // error, which shows that the model can fail and that the protection is needed.
-var fails = []search{
-	{model: "ring", params: "E=3 NOFREEZE"},
-	{model: "ring", params: "E=4 NOCHECK"},
-	{model: "ring", params: "E=4 STORE"},
-	{model: "ring", params: "E=3 RELABEL"},
-	{model: "ring", params: "E=3 REFUNDFROZEN"},
-	{model: "retire", params: "E=4 NOFLOOR"},
-	{model: "retire", params: "E=4 LATEFLOOR"},
-	{model: "retire", params: "E=5 R=3 EARLYFLOOR"},
-	{model: "retire", params: "E=4 UNBORN"},
-	{model: "retire", params: "E=4 EARLYRETIRE"},
-	{model: "credits", params: "E=3 NOSEAL"},
-	{model: "credits", params: "E=3 DROP"},
-	{model: "credits", params: "E=2 NOSTEAL"},
-	{model: "credits", params: "E=3 SPENDSEALED"},
-	{model: "credits", params: "E=3 DEPOSITSEALED"},
-	{model: "credits", params: "E=3 COSTS=2 TAKESEALED"},
-	{model: "credits", params: "E=3 COSTS=2 STALEHAND"},
-	{model: "credits", params: "E=2 COSTS=2 NOGIVEBACK"},
-	{model: "credits", params: "E=2 LATEHINT"},
-	{model: "credits", params: "E=2 LOWER=1 BLIND"},
-	{model: "credits", params: "E=2 LOWER=1 SHORTEXACT"},
+var fails = []protection{
+	{search{model: "ring", params: "E=3 NOFREEZE"}, "closes a sub-window without freezing the head"},
+	{search{model: "ring", params: "E=4 NOCHECK"}, "publishes a count without a second look at the head"},
+	{search{model: "ring", params: "E=4 STORE"}, "publishes a count by a plain store"},
+	{search{model: "ring", params: "E=3 RELABEL"}, "keeps the old count in a slot that is used again"},
+	{search{model: "ring", params: "E=3 REFUNDFROZEN"}, "refunds from a frozen head"},
+	{search{model: "retire", params: "E=4 NOFLOOR"}, "has no floor"},
+	{search{model: "retire", params: "E=4 LATEFLOOR"}, "raises the floor after it has retired a ring"},
+	{search{model: "retire", params: "E=5 R=3 EARLYFLOOR"}, "reads the floor before the insert has the lock"},
+	{search{model: "retire", params: "E=4 UNBORN"}, "shares a ring whose head is not open yet"},
+	{search{model: "retire", params: "E=4 EARLYRETIRE"}, "retires a ring one epoch too early"},
+	{search{model: "credits", params: "E=3 NOSEAL"}, "takes credits out of the count of a sub-window without sealing them"},
+	{search{model: "credits", params: "E=3 DROP"}, "drops the number of credits when it seals a stripe"},
+	{search{model: "credits", params: "E=2 NOSTEAL"}, "denies without looking for credits"},
+	{search{model: "credits", params: "E=3 SPENDSEALED"}, "spends credits of a sealed stripe"},
+	{search{model: "credits", params: "E=3 DEPOSITSEALED"}, "deposits on a sealed stripe"},
+	{search{model: "credits", params: "E=3 COSTS=2 TAKESEALED"}, "gathers from a sealed stripe"},
+	{search{model: "credits", params: "E=3 COSTS=2 STALEHAND"}, "uses units of one epoch in the next"},
+	{search{model: "credits", params: "E=2 COSTS=2 NOGIVEBACK"}, "keeps gathered units that are not enough"},
+	{search{model: "credits", params: "E=2 LATEHINT"}, "raises on after the charge"},
+	{search{model: "credits", params: "E=2 LOWER=1 BLIND"}, "spends credits charged under a limit since lowered"},
+	{search{model: "credits", params: "E=2 LOWER=1 SHORTEXACT"}, "the same, in the sub-window of the change only"},
 }
 
 func (s search) String() string { return s.model + " " + s.params }
@@ -129,12 +136,15 @@ func TestModel_Holds(t *testing.T) {
 					t.Parallel()
 					out := s.run(t)
 					require.Contains(t, out, "errors: 0", "%s: %s", s, out)
-					for _, incomplete := range []string{"Search not completed", "search depth too small", "reached -DMEMLIM", "out of memory", "hash conflict table"} {
+					for _, incomplete := range []string{"Search not completed", "search depth too small", "MEMLIM", "out of memory", "hash conflict table"} {
 						require.NotContains(t, out, incomplete, "%s", s)
 					}
-					n := states.FindStringSubmatch(out)
-					require.NotNil(t, n, "%s: %s", s, out)
-					t.Logf("%s: %s states", s, n[1])
+					match := states.FindStringSubmatch(out)
+					require.NotNil(t, match, "%s: %s", s, out)
+					n, err := strconv.Atoi(match[1])
+					require.NoError(t, err)
+					t.Logf("%s: %d states", s, n)
+					require.Greater(t, n, s.states/2, "the model has lost behaviour")
 					lines := make(map[string]bool)
 					for _, m := range unreached.FindAllStringSubmatch(out, -1) {
 						lines[m[1]] = true
@@ -162,4 +172,24 @@ func TestModel_FailsWithoutProtection(t *testing.T) {
 			require.Contains(t, out, "assertion violated", "%s: %s", s, out)
 		})
 	}
+}
+
+// The tables in README.md are those above.
+func TestModel_Table(t *testing.T) {
+	var table strings.Builder
+	table.WriteString("| model | parameters | states |\n|---|---|---|\n")
+	for _, s := range holds {
+		star := ""
+		if s.large {
+			star = " *"
+		}
+		fmt.Fprintf(&table, "| %s | %s%s | %d |\n", s.model, s.params, star, s.states)
+	}
+	inReadme(t, "searches", table.String())
+	table.Reset()
+	table.WriteString("| model | parameters | the model then |\n|---|---|---|\n")
+	for _, p := range fails {
+		fmt.Fprintf(&table, "| %s | %s | %s |\n", p.model, p.params, p.without)
+	}
+	inReadme(t, "protections", table.String())
 }

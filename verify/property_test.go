@@ -13,9 +13,12 @@ import (
 	"github.com/ringfence-go/ringfence/limiter"
 )
 
+// The seed that a failure prints is enough to reproduce it.
 func init() {
-	if err := flag.Set("rapid.checks", "300"); err != nil {
-		panic(err)
+	for name, value := range map[string]string{"rapid.checks": "300", "rapid.nofailfile": "true"} {
+		if err := flag.Set(name, value); err != nil {
+			panic(err)
+		}
 	}
 }
 
