@@ -541,7 +541,7 @@ func TestMemoryStore_WindowsDoNotOverlap(t *testing.T) {
 	eachProcs(t, func(t *testing.T) {
 		const decay, max = 10 * time.Millisecond, 5
 		clock := yieldClock{NewManualClock()}
-		s := newStore(t, MemoryStoreConfig{Clock: clock, MaxKeys: 2, SweepEvery: NoSweep})
+		s := newStore(t, MemoryStoreConfig{Clock: clock, MaxKeys: 10, SweepEvery: NoSweep})
 		seed := seedOf(t)
 		type window struct {
 			cell any
