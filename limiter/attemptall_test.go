@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"math"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -139,6 +140,32 @@ func TestAttemptAll_SpecialItems(t *testing.T) {
 	d, denier = AttemptAll(k.ItemLimit(1, 3, 4), free.Item(1))
 	require.Equal(t, -1, denier)
 	require.Equal(t, Decision{Allowed: true, Reason: ReasonAdmitted, Limit: 4, ResetAfter: 1100 * time.Millisecond}, d)
+}
+
+// TestAttemptAll_MakesRoom: a list of items makes room for a new key as a single
+// call does, though it looks first.
+func TestAttemptAll_MakesRoom(t *testing.T) {
+	clock := NewManualClock()
+	k := newKeyed[int](t, KeyedConfig{Config: Config{Limit: 2, Window: time.Second, Clock: clock}, MaxKeys: 1, OnFull: DenyNew, SweepEvery: NoSweep})
+	s := newStore(t, MemoryStoreConfig{Clock: clock, MaxKeys: 1, OnFull: DenyNew, SweepEvery: NoSweep})
+	require.True(t, k.Allow(0))
+	require.True(t, attemptOn(s, "0", 1, time.Second).allowed)
+	results := make([]StoreResult, 2)
+	for key := 1; key < 10; key++ {
+		d, _ := AttemptAll(k.Item(key, 1))
+		require.Equal(t, ReasonFull, d.Reason)
+		items := []StoreItem{{strconv.Itoa(key), 5, time.Second, 1}, {strconv.Itoa(key), 5, time.Second, 1}}
+		require.Equal(t, 0, s.AttemptMany(items, results))
+		clock.Advance(1100 * time.Millisecond)
+		if key%2 == 0 {
+			require.True(t, k.Peek(key, 1).Allowed)
+		}
+		_, denier := AttemptAll(k.Item(key, 1))
+		require.Equal(t, -1, denier)
+		require.Equal(t, -1, s.AttemptMany(items, results))
+		require.Equal(t, 1, k.Len())
+		require.Equal(t, 1, s.Len())
+	}
 }
 
 // A rival is a limiter from which others take just before it is charged.

@@ -292,7 +292,7 @@ func (k *Keyed[K]) look(d *Decision, key K, n, limit uint64, now time.Duration) 
 	for {
 		p := own
 		if !ok {
-			r, p = k.table.peek(hash, key)
+			r, p = k.table.peek(hash, key, epoch)
 		}
 		if p == denied && n > 0 && n <= limit {
 			k.full(d, limit)

@@ -246,7 +246,7 @@ func (s *MemoryStore) peek(q *request, before uint64) {
 	for {
 		p := own
 		if !ok {
-			cell, p = s.table.peek(q.hash, q.key)
+			cell, p = s.table.peek(q.hash, q.key, q.tick)
 		}
 		switch {
 		case p == denied && q.cost <= q.limit:

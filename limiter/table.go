@@ -156,8 +156,7 @@ func (t *table[K, S]) trySettle(sh *tableShard[S], hash uint64, key K, at, cost,
 		}
 		return s, born, from, false
 	}
-	if at >= sh.rested {
-		sh.rested = at + t.kind.rest
+	if sh.sweepDue(at, t.kind.rest) {
 		return nil, denied, at, true
 	}
 	sh.forced.Add(1)
@@ -172,27 +171,47 @@ func (t *table[K, S]) trySettle(sh *tableShard[S], hash uint64, key K, at, cost,
 	return *part, sharing, from, false
 }
 
-// peek finds the place that settle would, and changes nothing: born is a state
-// that would be new.
-func (t *table[K, S]) peek(hash uint64, key K) (*S, place) {
+// sweepDue reports whether the caller at the time at is to sweep the shard for
+// room. It then is not for another rest. The caller holds the shard's lock.
+func (sh *tableShard[S]) sweepDue(at, rest uint64) bool {
+	if at < sh.rested {
+		return false
+	}
+	sh.rested = at + rest
+	return true
+}
+
+// peek finds the place that settle would at the time at, and makes no state: born
+// is one that would be new. It sweeps for room as settle does, since AttemptAll
+// and AttemptMany go no further where it denies.
+func (t *table[K, S]) peek(hash uint64, key K, at uint64) (*S, place) {
+	s, p, sweep := t.tryPeek(hash, key, at)
+	if sweep {
+		t.sweepShard(t.keys.ShardOf(hash), at)
+		s, p, _ = t.tryPeek(hash, key, at)
+	}
+	return s, p
+}
+
+func (t *table[K, S]) tryPeek(hash uint64, key K, at uint64) (s *S, p place, sweep bool) {
 	sh := t.shard(hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if s, ok := t.keys.Load(hash, key); ok {
-		return s, own
+		return s, own, false
 	}
 	if s := sh.overflow[hash%overflowParts]; s != nil {
-		return s, shared
+		return s, shared, false
 	}
 	if t.count.Load() >= t.maxKeys {
 		switch t.onFull {
 		case DenyNew:
-			return nil, denied
+			return nil, denied, sh.sweepDue(at, t.kind.rest)
 		case AdmitNew:
-			return nil, admitted
+			return nil, admitted, false
 		}
 	}
-	return nil, born
+	return nil, born, false
 }
 
 // drop deletes a retired state, if it is still the key's.
