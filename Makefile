@@ -20,7 +20,7 @@ each = @for module in $(1); do (cd $$module; echo "== $@ $$module"; $(2)); done
 
 # Benchmarks and fuzz targets do not obey go test's own -timeout, so timeout(1)
 # runs them, where there is one.
-TEST    := go test -count=1 -timeout 10m
+TEST    := go test -count=1 -timeout 20m
 TIMEOUT := $(if $(shell command -v timeout),timeout 10m)
 
 # What this machine cannot run is left out here and named at the end.
