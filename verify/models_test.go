@@ -49,6 +49,7 @@ var holds = []search{
 	{"credits", "P=3 CALLS=1 E=2", 6698791, true},
 	{"credits", "P=2 CALLS=2 E=2 COSTS=2 REFUNDS", 8389739, true},
 	{"credits", "P=2 CALLS=2 E=2 LOWER=2", 33129603, true},
+	{"credits", "P=2 CALLS=1 E=3 COSTS=2 LOWER=1", 18400889, true},
 }
 
 // A protection is what the model can do without at the price of an error.
