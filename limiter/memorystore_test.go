@@ -189,6 +189,32 @@ func TestMemoryStore_Barrier(t *testing.T) {
 	})
 }
 
+// TestMemoryStore_StaleClock: with readings that can be old, no window is shorter
+// than its decay, and none longer by more than the resolution and a millisecond.
+func TestMemoryStore_StaleClock(t *testing.T) {
+	r := newRand(t)
+	for range rounds(200) {
+		resolution := time.Duration(1 + r.Int64N(int64(50*time.Millisecond)))
+		clock := newStaleClock(resolution, r.Uint64())
+		clock.Set(time.Hour)
+		s := newStore(t, MemoryStoreConfig{Clock: clock, MaxKeys: 10, SweepEvery: NoSweep})
+		const decay = 100 * time.Millisecond
+		begun := time.Duration(math.MinInt64 / 2)
+		for range 1000 {
+			clock.Advance(time.Duration(r.Int64N(int64(decay / 10))))
+			now := clock.ManualClock.Now()
+			a := attemptOn(s, "key", 1, decay)
+			if a.allowed {
+				require.GreaterOrEqual(t, now-begun, decay)
+				begun = now
+			} else {
+				require.Less(t, now-begun, decay+2*resolution+time.Millisecond)
+			}
+			require.Positive(t, a.retryAfter)
+		}
+	}
+}
+
 // A cellModel is a fixed window for one caller at a time, by key.
 type cellModel map[string]*struct {
 	end   time.Duration

@@ -230,7 +230,7 @@ func FuzzLimiter_AgreesWithModel(f *testing.F) {
 		s := script{
 			limit: max(limit%1000, 1),
 			slots: max(int(slots), 1),
-			steps: 500,
+			steps: 100,
 		}
 		s.window = max(time.Duration(window%int64(time.Hour)), time.Duration(s.slots)*time.Microsecond)
 		runScript(t, implementations[0].start, s, rand.New(rand.NewPCG(seed, 0)))

@@ -13,7 +13,9 @@ type OnFull uint8
 
 const (
 	// ShareOverflow lets new keys share an overflow state, one of a few per
-	// shard, with the same limit: they are held to it together. The default.
+	// shard, with the same limit: they are held to it together. They go on to
+	// share it when there is room again, until none of them has asked for a
+	// whole window: else what one has used of it would not count. The default.
 	ShareOverflow OnFull = iota
 	// DenyNew denies new keys, with [ReasonFull].
 	DenyNew
