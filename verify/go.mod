@@ -1,6 +1,6 @@
 module github.com/ringfence-go/ringfence/verify
 
-go 1.26.0
+go 1.26
 
 replace github.com/ringfence-go/ringfence => ../
 
