@@ -239,6 +239,9 @@ func (s *MemoryStore) chargeAbsent(q *request) {
 	}
 }
 
+// noCell answers for the cell of a key that has none. Nobody writes to it.
+var noCell atomicring.Cell
+
 // peek answers q as charge would, with before units of the same key counted
 // before it, and changes nothing.
 func (s *MemoryStore) peek(q *request, before uint64) {
@@ -252,7 +255,7 @@ func (s *MemoryStore) peek(q *request, before uint64) {
 		case p == denied && q.cost <= q.limit:
 			q.answer = atomicring.CellAdmission{Deadline: q.tick + 1}
 		case cell == nil:
-			q.answer = new(atomicring.Cell).Peek(q.tick, before+q.cost, q.limit)
+			q.answer = noCell.Peek(q.tick, before+q.cost, q.limit)
 		default:
 			q.answer = cell.Peek(q.tick, before+q.cost, q.limit)
 		}
