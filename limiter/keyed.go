@@ -190,8 +190,8 @@ func (k *Keyed[K]) Close() error {
 // denied.
 func (k *Keyed[K]) complete(r *atomicring.Ring, a atomicring.Admission, hash uint64, key K, n, limit, epoch uint64) (_ *atomicring.Ring, _ atomicring.Admission, full bool) {
 	if r != nil {
+		k.note(hash, a, epoch)
 		if a.Verdict != atomicring.Retired {
-			k.note(hash, a, epoch)
 			return r, a, false
 		}
 		k.table.drop(hash, key, r)
@@ -214,8 +214,8 @@ func (k *Keyed[K]) admitAbsent(hash uint64, key K, n, limit, epoch uint64) (*ato
 			return nil, atomicring.Admission{Verdict: atomicring.Denied, Epoch: from}, true
 		}
 		a = r.Admit(&k.layout, from, n, limit)
+		k.note(hash, a, epoch)
 		if a.Verdict != atomicring.Retired {
-			k.note(hash, a, epoch)
 			return r, a, false
 		}
 		if p == own {
@@ -224,6 +224,8 @@ func (k *Keyed[K]) admitAbsent(hash uint64, key K, n, limit, epoch uint64) (*ato
 	}
 }
 
+// note adds up what a ring's answer at epoch says. A ring that was retired during
+// the call may have closed a sub-window for it before.
 func (k *Keyed[K]) note(hash uint64, a atomicring.Admission, epoch uint64) {
 	if a.Epoch > epoch {
 		k.noteLate(a.Epoch, epoch)
