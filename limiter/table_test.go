@@ -112,6 +112,22 @@ func TestKeyed_LateCallerOnRetiredRing(t *testing.T) {
 	require.Equal(t, uint64(1), k.Stats().Retired)
 }
 
+// TestKeyed_ClosedThenRetired: what a call has closed is counted, though the ring
+// was retired before the call could be decided.
+func TestKeyed_ClosedThenRetired(t *testing.T) {
+	k := newKeyed[string](t, KeyedConfig{Config: Config{Limit: 5, Window: 10 * time.Second, Clock: NewManualClock()}, SweepEvery: NoSweep})
+	require.True(t, k.Allow("key"))
+	hash := k.table.keys.Hash("key")
+	old, _ := k.table.keys.Load(hash, "key")
+	units, ok := old.Retire(&k.layout, 11)
+	require.True(t, ok)
+	young, a, full := k.complete(old, atomicring.Admission{Verdict: atomicring.Retired, Closed: units}, hash, "key", 2, 5, 11)
+	require.False(t, full)
+	require.NotSame(t, old, young)
+	require.Equal(t, atomicring.Admission{Verdict: atomicring.Admitted, Epoch: 11, Total: 2}, a)
+	require.Equal(t, Stats{Keys: 1, Retired: 1, Admitted: 1}, k.Stats())
+}
+
 // TestKeyed_OneStatePerKey: callers that race on the first use of a key share
 // one state.
 func TestKeyed_OneStatePerKey(t *testing.T) {
