@@ -19,6 +19,11 @@ import (
 // at once from any number of goroutines. A decision takes no lock, allocates
 // nothing and reads the clock once. It is exact, apart from the moment at which
 // a unit expires: up to a tick late, see [Config].
+//
+// Where several processors contend for the limit, each charges it for a few
+// units in advance and gives them out by itself; the last ones are found
+// whichever holds them. See [atomicring.Striped], and Config.NoCredits for the
+// switch.
 type Limiter struct {
 	policy
 	ring     *atomicring.Striped
