@@ -32,9 +32,9 @@ type KeyedConfig struct {
 //
 // A Keyed is made by [NewKeyed] and must not be copied. All methods may be
 // called at once from any number of goroutines. A decision on a key that exists
-// takes no lock and allocates nothing; a new key takes its shard's lock and
-// allocates its state. A key takes about 170 bytes with ten slots and strings
-// for keys, and the bytes of the string.
+// takes no lock and allocates nothing; a new key takes a lock and allocates its
+// state. A key takes about 170 bytes with ten slots and strings for keys, and the
+// bytes of the string.
 //
 // Keys are never evicted to make room. A new key that finds MaxKeys in use is
 // treated as OnFull says. Keys that share an overflow state are held to the
@@ -151,7 +151,7 @@ func (k *Keyed[K]) Forget(key K) {
 	if r, ok := k.table.keys.Load(hash, key); ok {
 		units, ok := r.Discard(&k.layout)
 		if ok {
-			k.table.shard(hash).admitted.Add(units)
+			k.table.section(hash).admitted.Add(units)
 		}
 		k.table.drop(hash, key, r)
 		k.wake()
@@ -231,7 +231,7 @@ func (k *Keyed[K]) note(hash uint64, a atomicring.Admission, epoch uint64) {
 		k.noteLate(a.Epoch, epoch)
 	}
 	if a.Closed > 0 {
-		k.table.shard(hash).admitted.Add(a.Closed)
+		k.table.section(hash).admitted.Add(a.Closed)
 	}
 }
 

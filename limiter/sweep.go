@@ -16,7 +16,7 @@ const (
 	DefaultMaxKeys = 1 << 20
 
 	leastSweep = time.Millisecond
-	// roomRest is the least time between two sweeps of a shard that has to make
+	// roomRest is the least time between two sweeps of a section that has to make
 	// room for a new key, if the tick is not longer.
 	roomRest = 100 * time.Millisecond
 )

@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"math/bits"
 	"sync"
 	"sync/atomic"
 
@@ -12,9 +13,9 @@ import (
 type OnFull uint8
 
 const (
-	// ShareOverflow lets new keys share an overflow state, one of a few per
-	// shard, with the same limit: they are held to it together. They go on to
-	// share it when there is room again, until none of them has asked for a
+	// ShareOverflow lets new keys share an overflow state, one of a few for
+	// thousands of keys, with the same limit: they are held to it together. They
+	// go on to share it when there is room again, until none of them has asked for a
 	// whole window: else what one has used of it would not count. The default.
 	ShareOverflow OnFull = iota
 	// DenyNew denies new keys, with [ReasonFull].
@@ -24,9 +25,16 @@ const (
 	AdmitNew
 )
 
-// overflowParts is how many overflow states a shard has, each for the keys that
-// have the same two bits in their hash.
-const overflowParts = 4
+const (
+	// sectionKeys is how many keys a section has, on average, when the table is
+	// full. It bounds how many states a sweep for room visits.
+	sectionKeys = 4096
+	maxSections = 4096
+
+	// overflowParts is how many overflow states a section has, each for the keys
+	// that have the same two bits in their hash.
+	overflowParts = 4
+)
 
 // A kind says how a table makes and removes its states, which are rings or
 // cells. Times are epochs for the ones and ticks for the others.
@@ -37,14 +45,14 @@ type kind[S any] struct {
 	// retire kills a state in which everything has expired at the time now, and
 	// returns how many units it held that are counted nowhere else.
 	retire func(s *S, now uint64) (units uint64, ok bool)
-	// rest is the least time between two sweeps of a shard for room.
+	// rest is the least time between two sweeps of a section for room.
 	rest uint64
 }
 
 // A table maps keys to states, at most maxKeys of them. It owns their birth and
 // their removal; decisions on a key that exists are a lock-free load.
 //
-// Removal is retire, then delete: raise the shard's floor, retire the state by
+// Removal is retire, then delete: raise the section's floor, retire the state by
 // CAS, delete that very state from the map. Who meets a retired state helps to
 // delete it and looks the key up again. Who finds no state, or a retired one,
 // decides at no less than the floor.
@@ -56,11 +64,16 @@ type table[K comparable, S any] struct {
 	_       [64]byte
 	count   atomic.Int64 // keys in the map, and those about to be inserted
 	_       [64]byte
-	shards  []tableShard[S]
+
+	shift    uint // hash >> shift is the section
+	sections []section[S]
 }
 
-// A tableShard goes with the shard of the map that has its number.
-type tableShard[S any] struct {
+// A section is what a table keeps for a part of the keys, those whose hashes
+// begin with the same bits. A shard of the map has one section or more: shards
+// are large for the sake of the garbage collector, and a lock and a sweep for
+// room had better be small.
+type section[S any] struct {
 	floor atomic.Uint64 // no state is born at a time before this one
 
 	mu       sync.Mutex // decides between an own and an overflow state, for keys that have none
@@ -78,7 +91,9 @@ func (t *table[K, S]) init(maxKeys int, onFull OnFull, k kind[S]) {
 	t.kind = k
 	t.onFull = onFull
 	t.maxKeys = int64(maxKeys)
-	t.shards = make([]tableShard[S], t.keys.Shards())
+	n := max(t.keys.Shards(), min(1<<bits.Len(uint(maxKeys-1)/sectionKeys), maxSections))
+	t.shift = uint(64 - bits.TrailingZeros(uint(n)))
+	t.sections = make([]section[S], n)
 }
 
 // A place is what a key without a state of its own was given.
@@ -93,13 +108,13 @@ const (
 	admitted              // none: the key is admitted
 )
 
-func (t *table[K, S]) shard(hash uint64) *tableShard[S] { return &t.shards[t.keys.ShardOf(hash)] }
+func (t *table[K, S]) section(hash uint64) *section[S] { return &t.sections[hash>>t.shift] }
 
 // raise lifts the floor to now.
-func (sh *tableShard[S]) raise(now uint64) {
+func (sec *section[S]) raise(now uint64) {
 	for {
-		old := sh.floor.Load()
-		if old >= now || sh.floor.CompareAndSwap(old, now) { // if it fails, another remover raised it
+		old := sec.floor.Load()
+		if old >= now || sec.floor.CompareAndSwap(old, now) { // if it fails, another remover raised it
 			return
 		}
 	}
@@ -123,33 +138,33 @@ func (t *table[K, S]) reserve() bool {
 // there before may be retired by the time the caller uses it: then it settles
 // again.
 func (t *table[K, S]) settle(hash uint64, key K, at, cost, decay uint64) (s *S, p place, from uint64) {
-	sh := t.shard(hash)
-	s, p, from, sweep := t.trySettle(sh, hash, key, at, cost, decay)
+	sec := t.section(hash)
+	s, p, from, sweep := t.trySettle(sec, hash, key, at, cost, decay)
 	if sweep {
-		t.sweepShard(t.keys.ShardOf(hash), at)
-		s, p, from, _ = t.trySettle(sh, hash, key, at, cost, decay)
+		t.sweepForRoom(hash, at)
+		s, p, from, _ = t.trySettle(sec, hash, key, at, cost, decay)
 	}
 	return s, p, from
 }
 
-// trySettle is one attempt to settle. It asks the caller to sweep the shard
+// trySettle is one attempt to settle. It asks the caller to sweep the section
 // where there is no room and nobody has swept it for long enough.
-func (t *table[K, S]) trySettle(sh *tableShard[S], hash uint64, key K, at, cost, decay uint64) (s *S, p place, from uint64, sweep bool) {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
+func (t *table[K, S]) trySettle(sec *section[S], hash uint64, key K, at, cost, decay uint64) (s *S, p place, from uint64, sweep bool) {
+	sec.mu.Lock()
+	defer sec.mu.Unlock()
 	if s, ok := t.keys.Load(hash, key); ok {
 		return s, own, at, false
 	}
 	// While an overflow state holds anything, its keys get no other: they may
 	// have been counted in it.
-	part := &sh.overflow[hash%overflowParts]
-	if *part != nil && !t.retireOverflow(sh, part, at) {
-		sh.forced.Add(1)
-		return *part, shared, max(at, sh.floor.Load()), false
+	part := &sec.overflow[hash%overflowParts]
+	if *part != nil && !t.retireOverflow(sec, part, at) {
+		sec.forced.Add(1)
+		return *part, shared, max(at, sec.floor.Load()), false
 	}
 	if t.reserve() {
 		s, loaded := t.keys.LoadOrCompute(hash, key, func() *S {
-			from = max(at, sh.floor.Load())
+			from = max(at, sec.floor.Load())
 			return t.kind.create(from, cost, decay)
 		})
 		if loaded {
@@ -158,28 +173,28 @@ func (t *table[K, S]) trySettle(sh *tableShard[S], hash uint64, key K, at, cost,
 		}
 		return s, born, from, false
 	}
-	if sh.sweepDue(at, t.kind.rest) {
+	if sec.sweepDue(at, t.kind.rest) {
 		return nil, denied, at, true
 	}
-	sh.forced.Add(1)
+	sec.forced.Add(1)
 	switch t.onFull {
 	case DenyNew:
 		return nil, denied, at, false
 	case AdmitNew:
 		return nil, admitted, at, false
 	}
-	from = max(at, sh.floor.Load())
+	from = max(at, sec.floor.Load())
 	*part = t.kind.create(from, cost, decay)
 	return *part, sharing, from, false
 }
 
-// sweepDue reports whether the caller at the time at is to sweep the shard for
-// room. It then is not for another rest. The caller holds the shard's lock.
-func (sh *tableShard[S]) sweepDue(at, rest uint64) bool {
-	if at < sh.rested {
+// sweepDue reports whether the caller at the time at is to sweep the section for
+// room. It then is not for another rest. The caller holds the section's lock.
+func (sec *section[S]) sweepDue(at, rest uint64) bool {
+	if at < sec.rested {
 		return false
 	}
-	sh.rested = at + rest
+	sec.rested = at + rest
 	return true
 }
 
@@ -189,26 +204,26 @@ func (sh *tableShard[S]) sweepDue(at, rest uint64) bool {
 func (t *table[K, S]) peek(hash uint64, key K, at uint64) (*S, place) {
 	s, p, sweep := t.tryPeek(hash, key, at)
 	if sweep {
-		t.sweepShard(t.keys.ShardOf(hash), at)
+		t.sweepForRoom(hash, at)
 		s, p, _ = t.tryPeek(hash, key, at)
 	}
 	return s, p
 }
 
 func (t *table[K, S]) tryPeek(hash uint64, key K, at uint64) (s *S, p place, sweep bool) {
-	sh := t.shard(hash)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
+	sec := t.section(hash)
+	sec.mu.Lock()
+	defer sec.mu.Unlock()
 	if s, ok := t.keys.Load(hash, key); ok {
 		return s, own, false
 	}
-	if s := sh.overflow[hash%overflowParts]; s != nil {
+	if s := sec.overflow[hash%overflowParts]; s != nil {
 		return s, shared, false
 	}
 	if t.count.Load() >= t.maxKeys {
 		switch t.onFull {
 		case DenyNew:
-			return nil, denied, sh.sweepDue(at, t.kind.rest)
+			return nil, denied, sec.sweepDue(at, t.kind.rest)
 		case AdmitNew:
 			return nil, admitted, false
 		}
@@ -220,58 +235,79 @@ func (t *table[K, S]) tryPeek(hash uint64, key K, at uint64) (s *S, p place, swe
 func (t *table[K, S]) drop(hash uint64, key K, s *S) {
 	if t.keys.CompareAndDelete(hash, key, s) {
 		t.count.Add(-1)
-		t.shard(hash).retired.Add(1)
+		t.section(hash).retired.Add(1)
 	}
 }
 
-// sweepShard removes the states of one shard in which everything has expired
-// at the time now. It waits for no decision, and none waits for it.
-func (t *table[K, S]) sweepShard(shard int, now uint64) {
-	sh := &t.shards[shard]
-	sh.raise(now)
-	t.keys.RangeShard(shard, func(hash uint64, key K, s *S) bool {
+// sweepForRoom removes the states in the section of hash in which everything has
+// expired at the time now.
+func (t *table[K, S]) sweepForRoom(hash, now uint64) {
+	i := int(hash >> t.shift)
+	t.sweepSections(i, i+1, now)
+}
+
+// sweep removes all states in which everything has expired at the time now, one
+// shard of the map after the other.
+func (t *table[K, S]) sweep(now uint64) {
+	step := len(t.sections) / t.keys.Shards()
+	for i := 0; i < len(t.sections); i += step {
+		t.sweepSections(i, i+step, now)
+	}
+}
+
+// sweepSections is sweep for the sections from first to end - 1, which are in one
+// shard of the map. It waits for no decision, and none waits for it.
+func (t *table[K, S]) sweepSections(first, end int, now uint64) {
+	sections := t.sections[first:end]
+	for i := range sections {
+		sections[i].raise(now)
+	}
+	t.keys.RangeShard(first*t.keys.Shards()/len(t.sections), func(hash uint64, key K, s *S) bool {
+		if i := int(hash >> t.shift); i < first || i >= end {
+			return true
+		}
 		if units, ok := t.kind.retire(s, now); ok {
-			sh.admitted.Add(units)
+			t.section(hash).admitted.Add(units)
 			t.drop(hash, key, s)
 		}
 		return true
 	})
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	for i := range sh.overflow {
-		if part := &sh.overflow[i]; *part != nil {
-			t.retireOverflow(sh, part, now)
+	for i := range sections {
+		t.sweepOverflow(&sections[i], now)
+	}
+}
+
+// sweepOverflow removes the overflow states of a section in which everything has
+// expired at the time now.
+func (t *table[K, S]) sweepOverflow(sec *section[S], now uint64) {
+	sec.mu.Lock()
+	defer sec.mu.Unlock()
+	for i := range sec.overflow {
+		if part := &sec.overflow[i]; *part != nil {
+			t.retireOverflow(sec, part, now)
 		}
 	}
 }
 
 // retireOverflow removes an overflow state if everything in it has expired at
-// the time now. The caller holds the shard's lock.
-func (t *table[K, S]) retireOverflow(sh *tableShard[S], part **S, now uint64) bool {
-	sh.raise(now)
+// the time now. The caller holds the section's lock.
+func (t *table[K, S]) retireOverflow(sec *section[S], part **S, now uint64) bool {
+	sec.raise(now)
 	units, ok := t.kind.retire(*part, now)
 	if ok {
-		sh.admitted.Add(units)
+		sec.admitted.Add(units)
 		*part = nil
 	}
 	return ok
 }
 
-// sweep removes all states in which everything has expired at the time now,
-// one shard after the other.
-func (t *table[K, S]) sweep(now uint64) {
-	for i := range t.shards {
-		t.sweepShard(i, now)
-	}
-}
-
 // stats fills in what the table counts.
 func (t *table[K, S]) stats(s *Stats) {
 	s.Keys = uint64(t.count.Load())
-	for i := range t.shards {
-		sh := &t.shards[i]
-		s.Admitted += sh.admitted.Load()
-		s.Retired += sh.retired.Load()
-		s.Forced += sh.forced.Load()
+	for i := range t.sections {
+		sec := &t.sections[i]
+		s.Admitted += sec.admitted.Load()
+		s.Retired += sec.retired.Load()
+		s.Forced += sec.forced.Load()
 	}
 }

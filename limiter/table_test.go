@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -454,8 +455,8 @@ func TestKeyed_OverflowRetiredBySweep(t *testing.T) {
 	require.True(t, k.Allow(-1))
 	require.True(t, k.AllowN(1, 2))
 	inUse := func() (n int) {
-		for i := range k.table.shards {
-			for _, part := range k.table.shards[i].overflow {
+		for i := range k.table.sections {
+			for _, part := range k.table.sections[i].overflow {
 				if part != nil {
 					n++
 				}
@@ -491,16 +492,63 @@ func TestKeyed_SweepForRoom(t *testing.T) {
 		sweeps := 0
 		for range 100 {
 			clock.Advance(rest / 10)
-			k.table.shards[0].floor.Store(0)
+			k.table.sections[0].floor.Store(0)
 			for key := range 4 {
 				k.Allow(key) // stays in use
 			}
 			require.Equal(t, ReasonFull, k.Attempt(10, 1).Reason)
-			if k.table.shards[0].floor.Load() > 0 {
+			if k.table.sections[0].floor.Load() > 0 {
 				sweeps++
 			}
 		}
 		require.Equal(t, 10, sweeps, "in ten times the least time between two")
+	}
+}
+
+// TestTable_Sections: a sweep for room visits the keys of one section, and leaves
+// alone those whose floor it has not raised; a sweep of everything raises every
+// floor.
+func TestTable_Sections(t *testing.T) {
+	for maxKeys, sections := range map[int]int{1: 1, 256: 1, 512: 2, 4096: 16, 65536: 16, 65537: 32, 1 << 20: 256, math.MaxInt32: maxSections} {
+		k := newKeyed[int](t, KeyedConfig{Config: Config{Limit: 1, Window: 10 * time.Second}, MaxKeys: maxKeys, SweepEvery: NoSweep})
+		require.Len(t, k.table.sections, sections, "MaxKeys %d", maxKeys)
+	}
+	clock := NewManualClock()
+	const maxKeys = 1 << 18
+	k := newKeyed[int](t, KeyedConfig{Config: Config{Limit: 1, Window: 10 * time.Second, Clock: clock}, MaxKeys: maxKeys, SweepEvery: NoSweep})
+	require.Len(t, k.table.sections, 4*k.table.keys.Shards())
+	const keys = 10_000
+	sectionOf := map[int]*section[atomicring.Ring]{}
+	in := map[*section[atomicring.Ring]]int{}
+	for key := range keys {
+		require.True(t, k.Allow(key))
+		sectionOf[key] = k.table.section(k.table.keys.Hash(key))
+		in[sectionOf[key]]++
+	}
+	require.Len(t, in, len(k.table.sections))
+	clock.Advance(time.Hour)
+	now := k.epoch(k.now())
+
+	k.table.sweepForRoom(k.table.keys.Hash(0), now)
+	swept := sectionOf[0]
+	require.Equal(t, now, swept.floor.Load())
+	require.Equal(t, uint64(in[swept]), swept.retired.Load())
+	require.Equal(t, uint64(in[swept]), swept.admitted.Load())
+	for key := range keys {
+		_, ok := k.table.keys.Load(k.table.keys.Hash(key), key)
+		require.Equal(t, sectionOf[key] != swept, ok, "key %d", key)
+		if ok {
+			require.Zero(t, sectionOf[key].floor.Load())
+		}
+	}
+
+	k.Sweep()
+	require.Zero(t, k.Len())
+	require.Empty(t, keysOf(k.table.keys))
+	for sec, n := range in {
+		require.Equal(t, now, sec.floor.Load())
+		require.Equal(t, uint64(n), sec.retired.Load())
+		require.Equal(t, uint64(n), sec.admitted.Load())
 	}
 }
 

@@ -11,17 +11,20 @@ import (
 
 const (
 	// maxShardKeys is how many keys a shard has, on average, when the map holds maxKeys keys. It bounds what one RangeShard
-	// does and how long an insert waits while its shard is resized. The fixed cost of a shard, 2.7 KB, is then less than a
-	// byte a key.
-	maxShardKeys = 4096
+	// does and how long an insert waits while its shard is resized: some milliseconds. The garbage collector is the reason
+	// not to take less. It scans small objects by pages, and does well where many of a page have been found by then; of the
+	// entries of a small shard few share a page. With a million keys a collection took 2.1 to 2.5 times that of a single
+	// xsync.MapOf with shards of 4096 keys, 1.3 to 1.8 times with these (BenchmarkMemory in benchmarks; Go 1.26, two
+	// processors).
+	maxShardKeys = 65536
 
-	// A map for which fewer shards would do has up to manyShards nevertheless, for the sake of owners that keep a lock or a
-	// sweep a shard, as long as each shard has minShardKeys. (The smallest table of xsync has room for 160 keys.)
+	// A map for which fewer shards would do has up to manyShards nevertheless, so that inserts seldom wait for a resize, as
+	// long as each shard has minShardKeys. (The smallest table of xsync has room for 160 keys.)
 	manyShards   = 16
 	minShardKeys = 256
 
-	// maxShards bounds the fixed cost of a map whose maxKeys is far larger than what it will hold: 11 MB.
-	maxShards = 4096
+	// maxShards bounds the fixed cost of a map whose maxKeys is far larger than what it will hold: 2.8 MB.
+	maxShards = 1024
 )
 
 // Map is a concurrent map from K to V. Its callers hash a key once, with [Map.Hash], and pass the hash along with the key.
@@ -56,16 +59,16 @@ type Map[K, V comparable] struct {
 //	+--------------+-------------------------------+-------------+
 //
 // The bucket is as many bits as the shard's table has, from bit 7 on; the fingerprint is compared before the key is. With
-// 256 shards of 2048 buckets: bits 63-56, 17-7 and 6-0.
+// 16 shards of 16,384 buckets: bits 63-60, 20-7 and 6-0.
 type hashedKey[K comparable] struct {
 	hash uint64
 	key  K
 }
 
 // NewMap returns an empty map that is meant for up to maxKeys keys. From maxKeys follows the number of shards, a power of
-// two from 1 to 4096, and nothing else: a map can hold more keys, in larger shards. A maxKeys below 1 is taken as 1.
+// two from 1 to 1024, and nothing else: a map can hold more keys, in larger shards. A maxKeys below 1 is taken as 1.
 //
-// An empty map takes 2.7 KB a shard. A map for 256 keys has one shard, one for a million keys 256.
+// An empty map takes 2.7 KB a shard. A map for 256 keys has one shard, one for 4096 to a million keys 16.
 func NewMap[K, V comparable](maxKeys int) *Map[K, V] {
 	shards := make([]*xsync.MapOf[hashedKey[K], V], shardsFor(maxKeys))
 	for i := range shards {

@@ -273,16 +273,23 @@ var mutants = []mutant{
 	{
 		name:     "a state born without regard to the floor",
 		file:     "limiter/table.go",
-		old:      "			from = max(at, sh.floor.Load())\n			return t.kind",
+		old:      "			from = max(at, sec.floor.Load())\n			return t.kind",
 		new:      "			from = at\n			return t.kind",
 		caughtBy: []catcher{{"limiter", "TestKeyed_BornAtTheFloor", false}},
 	},
 	{
 		name:     "a sweep that does not raise the floor",
 		file:     "limiter/table.go",
-		old:      "	sh.raise(now)\n	t.keys.RangeShard",
-		new:      "	t.keys.RangeShard",
+		old:      "sections[i].raise(now)",
+		new:      "sections[i].raise(0)",
 		caughtBy: []catcher{{"limiter", "TestKeyed_BornAtTheFloor", false}},
+	},
+	{
+		name:     "a sweep for room retires keys whose floor it has not raised",
+		file:     "limiter/table.go",
+		old:      "i < first || i >= end",
+		new:      "i < 0",
+		caughtBy: []catcher{{"limiter", "TestTable_Sections", false}},
 	},
 	{
 		name:     "a removed key's place is not given back",

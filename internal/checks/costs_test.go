@@ -20,7 +20,7 @@ var inlined = map[string][]string{
 	"limiter": {
 		"SystemClock.Now", "(*CoarseClock).Now", "(*timeline).epoch", "(*timeline).turn",
 		"(*Limiter).Allow",
-		"sharded.(*Map).Load", "sharded.(*Map).ShardOf", "(*table).shard",
+		"sharded.(*Map).Load", "sharded.(*Map).ShardOf", "(*table).section",
 	},
 }
 
