@@ -63,7 +63,7 @@ func NewKeyed[K comparable](config KeyedConfig) (*Keyed[K], error) {
 			return r
 		},
 		retire: func(r *atomicring.Ring, epoch uint64) (uint64, bool) { return r.Retire(layout, epoch) },
-		rest:   max(1, uint64(roomRest/k.tick)),
+		rest:   max(1, uint64(roomRest(maxKeys)/k.tick)),
 	})
 	if sweepEvery != NoSweep {
 		sweepLater(timersOf(k.clock), sweepEvery, k, func(k *Keyed[K]) *janitor { return &k.janitor }, (*Keyed[K]).Sweep)

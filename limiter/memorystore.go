@@ -74,7 +74,7 @@ func NewMemoryStore(config MemoryStoreConfig) (*MemoryStore, error) {
 			return c
 		},
 		retire: func(c *atomicring.Cell, tick uint64) (uint64, bool) { return 0, c.Retire(tick) },
-		rest:   uint64(roomRest / cellTick),
+		rest:   uint64(roomRest(maxKeys) / cellTick),
 	})
 	if sweepEvery != NoSweep {
 		sweepLater(timersOf(clock), sweepEvery, s, func(s *MemoryStore) *janitor { return &s.janitor }, (*MemoryStore).Sweep)

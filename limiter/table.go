@@ -27,7 +27,7 @@ const (
 
 const (
 	// sectionKeys is how many keys a section has, on average, when the table is
-	// full. It bounds how many states a sweep for room visits.
+	// full.
 	sectionKeys = 4096
 	maxSections = 4096
 
@@ -45,7 +45,7 @@ type kind[S any] struct {
 	// retire kills a state in which everything has expired at the time now, and
 	// returns how many units it held that are counted nowhere else.
 	retire func(s *S, now uint64) (units uint64, ok bool)
-	// rest is the least time between two sweeps of a section for room.
+	// rest is the least time between two sweeps of a shard for room.
 	rest uint64
 }
 
@@ -65,20 +65,20 @@ type table[K comparable, S any] struct {
 	count   atomic.Int64 // keys in the map, and those about to be inserted
 	_       [64]byte
 
-	shift    uint // hash >> shift is the section
+	rested   []atomic.Uint64 // for each shard of the map, the time of its next sweep for room
+	shift    uint            // hash >> shift is the section
 	sections []section[S]
 }
 
 // A section is what a table keeps for a part of the keys, those whose hashes
 // begin with the same bits. A shard of the map has one section or more: shards
-// are large for the sake of the garbage collector, and a lock and a sweep for
-// room had better be small.
+// are large for the sake of the garbage collector, locks are many for the sake of
+// those who wait for them.
 type section[S any] struct {
 	floor atomic.Uint64 // no state is born at a time before this one
 
 	mu       sync.Mutex // decides between an own and an overflow state, for keys that have none
 	overflow [overflowParts]*S
-	rested   uint64 // the time of the next sweep for room
 
 	admitted atomic.Uint64 // units in states retired, and in sub-windows closed
 	retired  atomic.Uint64
@@ -94,6 +94,7 @@ func (t *table[K, S]) init(maxKeys int, onFull OnFull, k kind[S]) {
 	n := max(t.keys.Shards(), min(1<<bits.Len(uint(maxKeys-1)/sectionKeys), maxSections))
 	t.shift = uint(64 - bits.TrailingZeros(uint(n)))
 	t.sections = make([]section[S], n)
+	t.rested = make([]atomic.Uint64, t.keys.Shards())
 }
 
 // A place is what a key without a state of its own was given.
@@ -141,13 +142,13 @@ func (t *table[K, S]) settle(hash uint64, key K, at, cost, decay uint64) (s *S, 
 	sec := t.section(hash)
 	s, p, from, sweep := t.trySettle(sec, hash, key, at, cost, decay)
 	if sweep {
-		t.sweepForRoom(hash, at)
+		t.sweepShard(t.keys.ShardOf(hash), at)
 		s, p, from, _ = t.trySettle(sec, hash, key, at, cost, decay)
 	}
 	return s, p, from
 }
 
-// trySettle is one attempt to settle. It asks the caller to sweep the section
+// trySettle is one attempt to settle. It asks the caller to sweep the shard
 // where there is no room and nobody has swept it for long enough.
 func (t *table[K, S]) trySettle(sec *section[S], hash uint64, key K, at, cost, decay uint64) (s *S, p place, from uint64, sweep bool) {
 	sec.mu.Lock()
@@ -173,7 +174,7 @@ func (t *table[K, S]) trySettle(sec *section[S], hash uint64, key K, at, cost, d
 		}
 		return s, born, from, false
 	}
-	if sec.sweepDue(at, t.kind.rest) {
+	if t.sweepDue(hash, at) {
 		return nil, denied, at, true
 	}
 	sec.forced.Add(1)
@@ -188,14 +189,12 @@ func (t *table[K, S]) trySettle(sec *section[S], hash uint64, key K, at, cost, d
 	return *part, sharing, from, false
 }
 
-// sweepDue reports whether the caller at the time at is to sweep the section for
-// room. It then is not for another rest. The caller holds the section's lock.
-func (sec *section[S]) sweepDue(at, rest uint64) bool {
-	if at < sec.rested {
-		return false
-	}
-	sec.rested = at + rest
-	return true
+// sweepDue reports whether the caller at the time at is to sweep the shard of hash
+// for room. Nobody else is then for another rest.
+func (t *table[K, S]) sweepDue(hash, at uint64) bool {
+	rested := &t.rested[t.keys.ShardOf(hash)]
+	old := rested.Load()
+	return at >= old && rested.CompareAndSwap(old, at+t.kind.rest) // if it fails, another caller sweeps
 }
 
 // peek finds the place that settle would at the time at, and makes no state: born
@@ -204,7 +203,7 @@ func (sec *section[S]) sweepDue(at, rest uint64) bool {
 func (t *table[K, S]) peek(hash uint64, key K, at uint64) (*S, place) {
 	s, p, sweep := t.tryPeek(hash, key, at)
 	if sweep {
-		t.sweepForRoom(hash, at)
+		t.sweepShard(t.keys.ShardOf(hash), at)
 		s, p, _ = t.tryPeek(hash, key, at)
 	}
 	return s, p
@@ -223,7 +222,7 @@ func (t *table[K, S]) tryPeek(hash uint64, key K, at uint64) (s *S, p place, swe
 	if t.count.Load() >= t.maxKeys {
 		switch t.onFull {
 		case DenyNew:
-			return nil, denied, sec.sweepDue(at, t.kind.rest)
+			return nil, denied, t.sweepDue(hash, at)
 		case AdmitNew:
 			return nil, admitted, false
 		}
@@ -239,33 +238,23 @@ func (t *table[K, S]) drop(hash uint64, key K, s *S) {
 	}
 }
 
-// sweepForRoom removes the states in the section of hash in which everything has
-// expired at the time now.
-func (t *table[K, S]) sweepForRoom(hash, now uint64) {
-	i := int(hash >> t.shift)
-	t.sweepSections(i, i+1, now)
-}
-
 // sweep removes all states in which everything has expired at the time now, one
 // shard of the map after the other.
 func (t *table[K, S]) sweep(now uint64) {
-	step := len(t.sections) / t.keys.Shards()
-	for i := 0; i < len(t.sections); i += step {
-		t.sweepSections(i, i+step, now)
+	for i := range t.rested {
+		t.sweepShard(i, now)
 	}
 }
 
-// sweepSections is sweep for the sections from first to end - 1, which are in one
-// shard of the map. It waits for no decision, and none waits for it.
-func (t *table[K, S]) sweepSections(first, end int, now uint64) {
-	sections := t.sections[first:end]
+// sweepShard is sweep for one shard of the map. It waits for no decision, and none
+// waits for it.
+func (t *table[K, S]) sweepShard(shard int, now uint64) {
+	n := len(t.sections) / t.keys.Shards()
+	sections := t.sections[shard*n : (shard+1)*n]
 	for i := range sections {
 		sections[i].raise(now)
 	}
-	t.keys.RangeShard(first*t.keys.Shards()/len(t.sections), func(hash uint64, key K, s *S) bool {
-		if i := int(hash >> t.shift); i < first || i >= end {
-			return true
-		}
+	t.keys.RangeShard(shard, func(hash uint64, key K, s *S) bool {
 		if units, ok := t.kind.retire(s, now); ok {
 			t.section(hash).admitted.Add(units)
 			t.drop(hash, key, s)

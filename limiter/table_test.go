@@ -478,7 +478,7 @@ func TestKeyed_OverflowRetiredBySweep(t *testing.T) {
 // not more often than once in a tick and in a tenth of a second.
 func TestKeyed_SweepForRoom(t *testing.T) {
 	for _, window := range []time.Duration{10 * time.Second, 10 * time.Millisecond} {
-		rest := max(window/10, roomRest)
+		rest := max(window/10, leastRest)
 		clock := NewManualClock()
 		k := newKeyed[int](t, KeyedConfig{
 			Config:  Config{Limit: 1, Window: window, Clock: clock},
@@ -505,51 +505,59 @@ func TestKeyed_SweepForRoom(t *testing.T) {
 	}
 }
 
-// TestTable_Sections: a sweep for room visits the keys of one section, and leaves
-// alone those whose floor it has not raised; a sweep of everything raises every
-// floor.
+// TestTable_Sections: a sweep raises the floors of all sections of a shard, and
+// counts in each what it has retired of it.
 func TestTable_Sections(t *testing.T) {
 	for maxKeys, sections := range map[int]int{1: 1, 256: 1, 512: 2, 4096: 16, 65536: 16, 65537: 32, 1 << 20: 256, math.MaxInt32: maxSections} {
 		k := newKeyed[int](t, KeyedConfig{Config: Config{Limit: 1, Window: 10 * time.Second}, MaxKeys: maxKeys, SweepEvery: NoSweep})
 		require.Len(t, k.table.sections, sections, "MaxKeys %d", maxKeys)
 	}
 	clock := NewManualClock()
-	const maxKeys = 1 << 18
-	k := newKeyed[int](t, KeyedConfig{Config: Config{Limit: 1, Window: 10 * time.Second, Clock: clock}, MaxKeys: maxKeys, SweepEvery: NoSweep})
+	k := newKeyed[int](t, KeyedConfig{Config: Config{Limit: 1, Window: 10 * time.Second, Clock: clock}, MaxKeys: 1 << 18, SweepEvery: NoSweep})
 	require.Len(t, k.table.sections, 4*k.table.keys.Shards())
-	const keys = 10_000
-	sectionOf := map[int]*section[atomicring.Ring]{}
-	in := map[*section[atomicring.Ring]]int{}
-	for key := range keys {
+	keysIn := make([]int, len(k.table.sections))
+	for key := range 10_000 {
 		require.True(t, k.Allow(key))
-		sectionOf[key] = k.table.section(k.table.keys.Hash(key))
-		in[sectionOf[key]]++
+		keysIn[k.table.keys.Hash(key)>>k.table.shift]++
 	}
-	require.Len(t, in, len(k.table.sections))
 	clock.Advance(time.Hour)
 	now := k.epoch(k.now())
-
-	k.table.sweepForRoom(k.table.keys.Hash(0), now)
-	swept := sectionOf[0]
-	require.Equal(t, now, swept.floor.Load())
-	require.Equal(t, uint64(in[swept]), swept.retired.Load())
-	require.Equal(t, uint64(in[swept]), swept.admitted.Load())
-	for key := range keys {
-		_, ok := k.table.keys.Load(k.table.keys.Hash(key), key)
-		require.Equal(t, sectionOf[key] != swept, ok, "key %d", key)
-		if ok {
-			require.Zero(t, sectionOf[key].floor.Load())
+	check := func(i int, swept bool) {
+		sec := &k.table.sections[i]
+		require.Positive(t, keysIn[i])
+		want, floor := uint64(0), uint64(0)
+		if swept {
+			want, floor = uint64(keysIn[i]), now
 		}
+		require.Equal(t, want, sec.retired.Load())
+		require.Equal(t, want, sec.admitted.Load())
+		require.Equal(t, floor, sec.floor.Load())
 	}
-
+	k.table.sweepShard(3, now)
+	for i := range k.table.sections {
+		check(i, i/4 == 3)
+	}
 	k.Sweep()
+	for i := range k.table.sections {
+		check(i, true)
+	}
 	require.Zero(t, k.Len())
 	require.Empty(t, keysOf(k.table.keys))
-	for sec, n := range in {
-		require.Equal(t, now, sec.floor.Load())
-		require.Equal(t, uint64(n), sec.retired.Load())
-		require.Equal(t, uint64(n), sec.admitted.Load())
+}
+
+// TestKeyed_RoomRest: the more keys, the rarer are sweeps for room.
+func TestKeyed_RoomRest(t *testing.T) {
+	for maxKeys, want := range map[int]time.Duration{
+		1: leastRest, 100_000: leastRest, 1_000_000: time.Second, math.MaxInt: 1 << 30 * time.Microsecond,
+	} {
+		require.Equal(t, want, roomRest(maxKeys), "MaxKeys %d", maxKeys)
 	}
+	k := newKeyed[int](t, KeyedConfig{Config: Config{Limit: 1, Window: time.Second}, MaxKeys: 1_000_000, SweepEvery: NoSweep})
+	require.Equal(t, uint64(10), k.table.kind.rest)
+	k = newKeyed[int](t, KeyedConfig{Config: Config{Limit: 1, Window: time.Hour}, MaxKeys: 1_000_000, SweepEvery: NoSweep})
+	require.Equal(t, uint64(1), k.table.kind.rest)
+	s := newStore(t, MemoryStoreConfig{MaxKeys: 1_000_000, SweepEvery: NoSweep})
+	require.Equal(t, uint64(1000), s.table.kind.rest)
 }
 
 // TestKeyed_Forget: what was counted is dropped, a caller that holds the old

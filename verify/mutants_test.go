@@ -285,13 +285,6 @@ var mutants = []mutant{
 		caughtBy: []catcher{{"limiter", "TestKeyed_BornAtTheFloor", false}},
 	},
 	{
-		name:     "a sweep for room retires keys whose floor it has not raised",
-		file:     "limiter/table.go",
-		old:      "i < first || i >= end",
-		new:      "i < 0",
-		caughtBy: []catcher{{"limiter", "TestTable_Sections", false}},
-	},
-	{
 		name:     "a removed key's place is not given back",
 		file:     "limiter/table.go",
 		old:      "if t.keys.CompareAndDelete(hash, key, s) {\n		t.count.Add(-1)",
