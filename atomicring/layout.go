@@ -95,19 +95,16 @@ func (l *Layout) sum(slots []atomic.Uint64, top, before uint64) (total uint64) {
 	return total
 }
 
-// census returns the units in the closed sub-windows with stamps in (e - N, e),
-// and the newest word among them that counts any, 0 if there is none.
-func (l *Layout) census(slots []atomic.Uint64, e uint64) (units, newest uint64) {
-	oldest, mask := l.oldest(e), l.mask
-	span := l.open(e) - oldest
+// newest returns the newest word of the closed sub-windows with stamps in
+// (e - N, e) that counts any, 0 if there is none.
+func (l *Layout) newest(slots []atomic.Uint64, e uint64) (newest uint64) {
+	oldest, end := l.oldest(e), l.open(e)
 	for i := range slots {
-		w := slots[i].Load()
-		if count := w & mask; count > 0 && w-oldest < span {
-			units += count
+		if w := slots[i].Load(); w >= oldest && w < end && w&l.mask > 0 {
 			newest = max(newest, w)
 		}
 	}
-	return units, newest
+	return newest
 }
 
 // expire returns the last of the closed sub-windows with stamps in (e - N, e)

@@ -254,9 +254,10 @@ func (r *Ring) retryAfter(l *Layout, h, x, cost, limit uint64) (retry, reset uin
 		return x, x - 1, cost <= limit && x < l.maxStamp
 	}
 	total, e := h&l.mask, l.stampOf(h)
-	closed, newest := l.census(r.slots(l), e)
-	if closed < total {
-		newest = h
+	slots := r.slots(l)
+	closed, newest := l.sum(slots, e, e), h
+	if closed == total { // the open sub-window counts nothing
+		newest = l.newest(slots, e)
 	}
 	reset = x
 	if newest > 0 {
@@ -267,7 +268,7 @@ func (r *Ring) retryAfter(l *Layout, h, x, cost, limit uint64) (retry, reset uin
 		// Sub-windows have to expire until no more than room is counted.
 		last := h
 		if total-closed <= room {
-			last = l.expire(r.slots(l), e, total-room)
+			last = l.expire(slots, e, total-room)
 		}
 		retry = max(retry, l.stampOf(last)+l.slots-1)
 	}
