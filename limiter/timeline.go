@@ -11,8 +11,10 @@ import (
 // the first reading. Readings before the first one count as it.
 type timeline struct {
 	clock      Clock
-	coarse     *CoarseClock  // clock, where it is one: saves the indirect call
-	paced      *atomic.Int64 // the reading of a coarse clock
+	coarse     *CoarseClock  // clock, where it is one
+	paced      *atomic.Int64 // the reading of a coarse clock; for others unpaced
+	pacedFrom  time.Duration // origin, for a coarse clock
+	unpaced    atomic.Int64  // always below pacedFrom
 	origin     time.Duration
 	tick       time.Duration
 	resolution time.Duration
@@ -30,7 +32,12 @@ func (tl *timeline) start(clock Clock, tick, slack time.Duration) {
 	tl.resolution = resolutionOf(clock)
 	if c, ok := clock.(*CoarseClock); ok {
 		tl.coarse, tl.paced = c, c.pacedBy(slack)
+		tl.origin = tl.reading()
+		tl.pacedFrom = tl.origin
+		return
 	}
+	tl.unpaced.Store(-1)
+	tl.paced = &tl.unpaced
 	tl.origin = tl.reading()
 }
 
@@ -45,7 +52,7 @@ func resolutionOf(clock Clock) time.Duration {
 // reading reads the clock, once. A coarse one does not show a step longer than
 // the slack: a unit counted before it would expire too early.
 func (tl *timeline) reading() time.Duration {
-	if tl.paced != nil {
+	if tl.coarse != nil {
 		if reading := tl.paced.Load(); reading >= 0 {
 			return time.Duration(reading)
 		}
@@ -56,12 +63,17 @@ func (tl *timeline) reading() time.Duration {
 
 // now returns the time since the first reading. It is never negative.
 func (tl *timeline) now() time.Duration {
-	if tl.paced != nil {
-		// The usual case, without a call: open coarse clocks never read below 0.
-		if now := time.Duration(tl.paced.Load()) - tl.origin; now >= 0 {
-			return now
-		}
+	// The usual case of a coarse clock, without a call: an open one never reads
+	// below 0.
+	now := time.Duration(tl.paced.Load()) - tl.pacedFrom
+	if now < 0 {
+		return tl.sinceOrigin()
 	}
+	return now
+}
+
+// sinceOrigin is now, also for clocks without a pace.
+func (tl *timeline) sinceOrigin() time.Duration {
 	reading := tl.reading()
 	now := reading - tl.origin
 	if now < 0 || reading < tl.origin {

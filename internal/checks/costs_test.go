@@ -18,7 +18,7 @@ var inlined = map[string][]string{
 		"yield",
 	},
 	"limiter": {
-		"SystemClock.Now", "(*CoarseClock).Now", "(*timeline).epoch", "(*timeline).turn",
+		"SystemClock.Now", "(*CoarseClock).Now", "(*timeline).now", "(*timeline).epoch", "(*timeline).turn",
 		"(*Limiter).Allow",
 		"sharded.(*Map).Load", "sharded.(*Map).ShardOf", "(*table).section",
 	},
