@@ -12,10 +12,10 @@ import (
 const (
 	// maxShardKeys is how many keys a shard has, on average, when the map holds maxKeys keys. It bounds what one RangeShard
 	// does, 10 ms, and how long an insert waits while its shard is resized: the longest of a million took 22 ms, and 7 ms
-	// with shards of 4096 keys. The garbage collector is the reason not to take less. It scans small objects by pages, and does well where many of a page have been found by then; of the
-	// entries of a small shard few share a page. With a million keys a collection took 2.1 to 2.5 times that of a single
-	// xsync.MapOf with shards of 4096 keys, 1.3 to 1.8 times with these (BenchmarkMemory in benchmarks; Go 1.26, two
-	// processors).
+	// with shards of 4096 keys. The garbage collector is the reason not to take less. It scans small objects by pages, and
+	// does well where many of a page have been found by then; of the entries of a small shard few share a page. With a
+	// million keys a collection took 2.1 to 2.5 times that of a single xsync.MapOf with shards of 4096 keys, 1.3 to 1.8
+	// times with these (BenchmarkMemory in benchmarks; Go 1.26, two processors).
 	maxShardKeys = 65536
 
 	// A map for which fewer shards would do has up to manyShards nevertheless, so that inserts seldom wait for a resize, as
