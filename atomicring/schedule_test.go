@@ -487,6 +487,8 @@ func TestSchedule_Striped(t *testing.T) {
 		{"a rollover", 2, 8, []uint64{0}, []program{admit(1, 1, 1), admit(0, 1, 1), admit(1, 3)}},
 		{"late spenders", 1, 8, []uint64{0}, []program{admit(1, 1, 1), admit(0, 1, 1), admit(2, 4)}},
 		{"a steal and a rollover", 2, 6, nil, []program{admit(0, 1, 5), admit(1, 1), admit(1, 2)}},
+		{"costs", 2, 16, nil, []program{admit(0, 1, 2, 3), admit(0, 3, 1), admit(0, 2)}},
+		{"costs and a rollover", 2, 16, []uint64{0}, []program{admit(0, 1, 2), admit(0, 2, 2), admit(1, 3)}},
 		{"refunds", 2, 8, []uint64{0}, []program{admitRefund(0, 1), admitRefund(0, 2), admit(1, 1, 1)}},
 		{"readers", 2, 8, []uint64{0, 1}, []program{admit(1, 1, 1), read(2), admit(1, 2)}},
 		{"readers and a rollover", 2, 8, []uint64{0}, []program{admit(1, 1, 1), read(1), admit(0, 1)}},

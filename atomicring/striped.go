@@ -21,8 +21,8 @@ const (
 
 // A Striped is a [Ring] for one limit that all processors use at once. It
 // decides as a Ring does, and as exactly. When callers contend for the head,
-// each charges it for several units, spends one, and leaves the others as
-// credits on a stripe, one of a few words that processors have mostly to
+// each charges it for several units, spends what it needs, and leaves the others
+// as credits on a stripe, one of a few words that processors have mostly to
 // themselves. Later callers spend those without touching the head.
 //
 //	head    (e, total 40)   40 = 27 closed + 10 spent in e + 3 credits
@@ -119,8 +119,8 @@ func (s *Striped) decide(epoch, cost, limit uint64, local bool) Admission {
 				return Admission{Denied, e - 1, total, 0}
 			}
 		case credits:
-			if local && cost == 1 && x >= s.exact.Load() {
-				if e := s.spend(x); e > 0 {
+			if local && cost-1 < batch && x >= s.exact.Load() {
+				if e := s.spend(x, cost); e > 0 {
 					return Admission{Admitted, e - 1, 0, 0}
 				}
 			}
@@ -145,11 +145,11 @@ func (s *Striped) admit(x, cost, limit uint64, local bool) Admission {
 	open := l.open(x)
 	limit = min(limit, l.capacity)
 	// The caller has read the limit before: see Lower.
-	local = local && cost == 1 && x >= s.exact.Load()
+	local = local && cost-1 < batch && x >= s.exact.Load() // 1 to batch units
 	var closed uint64
 	for {
 		if local && s.on.Load() >= x {
-			if e := s.spend(x); e > 0 {
+			if e := s.spend(x, cost); e > 0 {
 				return Admission{Admitted, e - 1, 0, closed}
 			}
 		}
@@ -182,7 +182,7 @@ func (s *Striped) admit(x, cost, limit uint64, local bool) Admission {
 		}
 		k := cost
 		if local && s.on.Load() >= e && x >= s.exact.Load() { // still, at e: see Lower
-			k = s.stripes.Load().charge(limit - total)
+			k = max(cost, s.stripes.Load().charge(limit-total))
 		}
 		yield()
 		if s.ring.head.CompareAndSwap(h, h+k) {
@@ -250,20 +250,20 @@ func (st *stripes) at(t *token) *atomic.Uint64 {
 	return &st.words[int(t.stripe)&(len(st.words)-1)].word
 }
 
-// spend takes one credit off the caller's stripe if that is open at stamp x or
-// later, and returns the stamp it counts in, else 0.
-func (s *Striped) spend(x uint64) (e uint64) {
+// spend takes cost credits off the caller's stripe if that has them and is open at
+// stamp x or later, and returns the stamp they count in, else 0.
+func (s *Striped) spend(x, cost uint64) (e uint64) {
 	l := &s.layout
 	open := l.open(x)
 	t := takeToken()
 	word := s.stripes.Load().at(t)
 	for {
 		w := word.Load()
-		if w < open || w&l.frozen != 0 || w&l.mask == 0 {
+		if w < open || w&l.frozen != 0 || w&l.mask < cost {
 			break
 		}
 		yield()
-		if word.CompareAndSwap(w, w-1) {
+		if word.CompareAndSwap(w, w-cost) {
 			e = l.stampOf(w)
 			break
 		}

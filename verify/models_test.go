@@ -42,14 +42,15 @@ var holds = []search{
 	{"retire", "P=2 CALLS=2 E=3", 3262767, false},
 	{"retire", "P=2 CALLS=1 E=5 R=3", 293197, false},
 	{"retire", "P=2 CALLS=2 E=4", 20483941, true},
-	{"credits", "P=2 CALLS=2 E=3 COSTS=2", 12715353, false},
-	{"credits", "P=2 CALLS=1 E=3 COSTS=2 REFUNDS SPARSE", 941849, false},
-	{"credits", "P=2 CALLS=1 E=2 COSTS=2 LOWER=1", 3473965, false},
-	{"credits", "P=2 CALLS=1 E=3 LIMIT=4 BATCH=3 COSTS=3", 580555, false},
+	{"credits", "P=2 CALLS=2 E=3 COSTS=2", 21901285, false},
+	{"credits", "P=2 CALLS=1 E=3 COSTS=2 REFUNDS SPARSE", 1486837, false},
+	{"credits", "P=2 CALLS=1 E=2 COSTS=2 LOWER=1", 5260645, false},
+	{"credits", "P=2 CALLS=1 E=3 LIMIT=4 BATCH=3 COSTS=3", 1484599, false},
+	{"credits", "P=2 CALLS=2 E=2 LIMIT=3 BATCH=3 COSTS=2 REFUNDS", 10545259, false},
 	{"credits", "P=3 CALLS=1 E=3", 79703851, true},
-	{"credits", "P=2 CALLS=2 E=3 COSTS=2 REFUNDS", 62620979, true},
+	{"credits", "P=2 CALLS=2 E=3 COSTS=2 REFUNDS", 87113591, true},
 	{"credits", "P=2 CALLS=2 E=2 LOWER=2", 33129603, true},
-	{"credits", "P=2 CALLS=1 E=3 COSTS=2 LOWER=1", 18400889, true},
+	{"credits", "P=2 CALLS=1 E=3 COSTS=2 LOWER=1", 28524167, true},
 }
 
 // A protection is what the model can do without at the price of an error.

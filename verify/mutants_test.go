@@ -224,9 +224,16 @@ var mutants = []mutant{
 	{
 		name:     "a credit spent from a sealed stripe",
 		file:     "atomicring/striped.go",
-		old:      "if w < open || w&l.frozen != 0 || w&l.mask == 0 {",
-		new:      "if w < open || w&l.mask == 0 {",
+		old:      "if w < open || w&l.frozen != 0 || w&l.mask < cost {",
+		new:      "if w < open || w&l.mask < cost {",
 		caughtBy: []catcher{{"atomicring", "TestSchedule_Striped", true}, {"verify", "TestStriped_Linearizable", true}},
+	},
+	{
+		name:     "more credits spent than the stripe has",
+		file:     "atomicring/striped.go",
+		old:      "w&l.mask < cost",
+		new:      "w&l.mask == 0",
+		caughtBy: []catcher{{"atomicring", "TestSchedule_Striped", true}},
 	},
 	{
 		name:     "a deposit on a sealed stripe",

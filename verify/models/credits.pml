@@ -80,9 +80,9 @@ bit  tail;         /* a call admitted under a limit that was no longer set */
 #define STIR stirred[0] = 1; stirred[1] = 1; stirred[P - 1] = 1
 
 #ifdef BLIND
-#define SPENDS (n == 1)
+#define SPENDS (n <= BATCH)
 #else
-#define SPENDS (n == 1 && x >= until)
+#define SPENDS (n <= BATCH && x >= until)
 #endif
 
 /* Deposit units at epoch e on the own stripe. Who made the CAS fail: another
@@ -156,20 +156,20 @@ again:	atomic {
 			:: !SPENDS -> goto look
 			:: else
 			fi;
-			/* 1. Spend a credit of the own stripe. */
+			/* 1. Spend credits of the own stripe. */
 			w = stripe[own];
 			if
 #ifdef SPENDSEALED
-			:: EPOCH(w) >= x && COUNT(w) > 0
+			:: EPOCH(w) >= x && COUNT(w) >= n
 #else
-			:: !FLAG(w) && EPOCH(w) >= x && COUNT(w) > 0
+			:: !FLAG(w) && EPOCH(w) >= x && COUNT(w) >= n
 #endif
 			:: else -> w = 0; goto look
 			fi
 		}
 		atomic {
 			if
-			:: stripe[own] == w -> stripe[own] = w - 1; ADMIT(EPOCH(w)); goto done
+			:: stripe[own] == w -> stripe[own] = w - n; ADMIT(EPOCH(w)); goto done
 			:: else -> goto again
 			fi
 		}
@@ -194,7 +194,7 @@ look:	atomic {
 		/* 2. Charge the head; deposit what this call does not need. */
 charge:
 		if
-		:: n == 1 && x >= until && t + BATCH <= lim ->
+		:: n <= BATCH && x >= until && t + BATCH <= lim ->
 #ifdef LATEHINT
 			k = BATCH
 #else
