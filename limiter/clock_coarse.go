@@ -51,8 +51,9 @@ type CoarseClock struct {
 const (
 	// closedReading in place of now says that the clock was closed.
 	closedReading = -1
-	// closingReading in place of a paced reading says that it is being closed.
-	closingReading = math.MinInt64
+	// closingReading in place of a paced reading says that it is being closed. It
+	// is below 0 by so much that it stays there less any first reading.
+	closingReading = math.MinInt64 / 2
 )
 
 // NewCoarseClock starts a clock whose readings are at most resolution old. The resolution is at least a microsecond, and no

@@ -264,6 +264,25 @@ func TestCoarseClock_Closing(t *testing.T) {
 	require.Greater(t, behind, time.Hour-time.Minute)
 }
 
+// TestCoarseClock_ClosingIsNoJump: to a limiter that was made after the clock's first reading, one that is being closed is
+// not ahead of its time: everything counted would expire at once.
+func TestCoarseClock_ClosingIsNoJump(t *testing.T) {
+	for _, origin := range []time.Duration{0, 1, time.Millisecond, 100 * 365 * 24 * time.Hour} {
+		c := stalledClock(time.Second)
+		tl := timeline{coarse: c, paced: c.pacedBy(time.Second), origin: origin, pacedFrom: origin}
+		c.mu.Lock()
+		tl.paced.Store(closingReading)
+		read := make(chan time.Duration)
+		go func() { read <- tl.now() }()
+		for range 1000 {
+			runtime.Gosched()
+		}
+		tl.paced.Store(^int64(0))
+		c.mu.Unlock()
+		require.LessOrEqual(t, <-read, c.exact(), "origin %v", origin)
+	}
+}
+
 // TestCoarseClock_AfterFuncMoment: the time until the call counts from the reading, which is what the caller has seen.
 func TestCoarseClock_AfterFuncMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -64,7 +64,8 @@ func (tl *timeline) reading() time.Duration {
 // now returns the time since the first reading. It is never negative.
 func (tl *timeline) now() time.Duration {
 	// The usual case of a coarse clock, without a call: an open one never reads
-	// below 0.
+	// below 0. A closed one has something below 0 in its place, also less
+	// pacedFrom, and so has unpaced.
 	now := time.Duration(tl.paced.Load()) - tl.pacedFrom
 	if now < 0 {
 		return tl.sinceOrigin()
