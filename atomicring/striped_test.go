@@ -40,6 +40,25 @@ func TestStriped_Contended(t *testing.T) {
 	}
 }
 
+// TestStriped_Costs: costs of up to a batch are spent off the stripe, larger ones
+// are charged to the head.
+func TestStriped_Costs(t *testing.T) {
+	const epoch, limit = 5, 10_000
+	s := newStripedWindow(mustLayout(t, 3, limit), 1)
+	s.Admit(epoch, 1, limit)
+	e := s.layout.stamp(epoch)
+	require.Equal(t, uint64(batch-1), s.credits(e))
+	for _, c := range []struct{ cost, spent, charged uint64 }{{1, 1, 0}, {2, 2, 0}, {batch, batch, 0}, {batch + 1, 0, batch + 1}} {
+		s.deposit(e, 2*batch)
+		head, credits := s.ring.head.Load(), s.credits(e)
+		require.Equal(t, Admitted, s.Admit(epoch, c.cost, limit).Verdict)
+		require.Equal(t, head+c.charged, s.ring.head.Load(), "cost %d", c.cost)
+		require.Equal(t, credits-c.spent, s.credits(e), "cost %d", c.cost)
+		s.ring.head.Store(s.ring.head.Load() + 2*batch) // what the deposit was charged
+	}
+	require.Equal(t, Admitted, s.Admit(epoch, 0, limit).Verdict)
+}
+
 // TestStriped_Refund: units that were charged and not spent are nobody's to
 // give back.
 func TestStriped_Refund(t *testing.T) {

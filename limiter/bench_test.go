@@ -395,9 +395,9 @@ func BenchmarkKeyed_NewKeyAtTheCap(b *testing.B) {
 				require.True(b, k.Allow(i))
 			}
 			i := keys
-			for range 100 * len(k.table.sections) {
+			for range 100 * k.table.keys.Shards() {
 				i++
-				require.False(b, k.Allow(i)) // so that every section has been swept for room, in vain
+				require.False(b, k.Allow(i)) // so that every shard has been swept for room, in vain
 			}
 			for b.Loop() {
 				if i++; k.Allow(i) {

@@ -67,7 +67,7 @@ func keepKeyed(tb testing.TB, manual *ManualClock, clock Clock, keys int) (func(
 
 // TestMemory_Budget: a million live keys take no more than promised, and after
 // they have expired a sweep gives it all back. Under the race detector there are
-// fewer keys, in fewer shards, that are as full.
+// fewer keys, in tables that are as full.
 func TestMemory_Budget(t *testing.T) {
 	keys := 1_000_000
 	if raceEnabled {

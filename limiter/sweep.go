@@ -9,7 +9,9 @@ import (
 
 const (
 	// NoSweep as SweepEvery leaves sweeping to calls of Sweep. Without sweeps a
-	// key stays until room is needed for a new one.
+	// key stays until room is needed for a new one. Then a part of the keys is
+	// swept, but not again for a tick, for a tenth of a second, or for as many
+	// microseconds as MaxKeys, ten million at most: whichever is longest.
 	NoSweep time.Duration = -1
 
 	// DefaultMaxKeys is the largest number of keys if MaxKeys is 0.
@@ -24,7 +26,7 @@ const (
 // sweep visits some five in a microsecond: a flood of new keys makes their callers
 // sweep, all together, for about a fifth of one processor's time.
 func roomRest(maxKeys int) time.Duration {
-	return max(leastRest, time.Duration(min(maxKeys, 1<<30))*time.Microsecond)
+	return max(leastRest, time.Duration(min(maxKeys, 10_000_000))*time.Microsecond)
 }
 
 // checkKeys validates the fields that keyed limiters have in common and returns

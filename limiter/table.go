@@ -26,8 +26,8 @@ const (
 )
 
 const (
-	// sectionKeys is how many keys a section has, on average, when the table is
-	// full.
+	// sectionKeys is how many keys a section has at most, on average, unless that
+	// would take more than maxSections.
 	sectionKeys = 4096
 	maxSections = 4096
 

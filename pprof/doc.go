@@ -43,8 +43,9 @@
 //   - Decisions on existing keys wait for nothing and appear in neither. They can
 //     still be slowed down by a contended cache line, which is CPU time: look for
 //     Admit in the CPU profile.
-//   - A new key takes the lock of its bucket in xsync.MapOf, and now and then waits
-//     for the map to grow. At MaxKeys it takes the mutex of its shard.
+//   - A new key takes a mutex that it shares with some thousands of others, and the
+//     lock of its bucket in xsync.MapOf, and now and then waits for the map to
+//     grow.
 //   - Wait and WaitN block for as long as they are asked to: they appear in the
 //     block profile, and that is their work.
 //   - The sweeper, and the refresher of a coarse clock, rest in a select in the

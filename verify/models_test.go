@@ -46,6 +46,7 @@ var holds = []search{
 	{"credits", "P=2 CALLS=1 E=3 COSTS=2 REFUNDS SPARSE", 1486837, false},
 	{"credits", "P=2 CALLS=1 E=2 COSTS=2 LOWER=1", 5260645, false},
 	{"credits", "P=2 CALLS=1 E=3 LIMIT=4 BATCH=3 COSTS=3", 1484599, false},
+	{"credits", "P=2 CALLS=1 E=3 LIMIT=3 BATCH=2 COSTS=3", 975703, false},
 	{"credits", "P=2 CALLS=2 E=2 LIMIT=3 BATCH=3 COSTS=2 REFUNDS", 10545259, false},
 	{"credits", "P=3 CALLS=1 E=3", 79703851, true},
 	{"credits", "P=2 CALLS=2 E=3 COSTS=2 REFUNDS", 87113591, true},
