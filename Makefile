@@ -84,9 +84,10 @@ race:
 cross: $(CROSS)
 cross-386:
 	GOARCH=386 CGO_ENABLED=0 go vet ./...
-	$(if_not_386) { emulate="-short -exec qemu-i386-static"; export GODEBUG=asyncpreemptoff=1; }; \
-	GOARCH=386 CGO_ENABLED=0 $(TEST) $${emulate:-} ./atomicring
-if_not_386 = GOARCH=386 CGO_ENABLED=0 go run ./cmd/ringfence contract > /dev/null 2>&1 ||
+	export GOARCH=386 CGO_ENABLED=0; \
+	go run ./cmd/ringfence contract > /dev/null 2>&1 || \
+		{ emulate="-short -exec qemu-i386-static"; export GODEBUG=asyncpreemptoff=1; }; \
+	$(TEST) $${emulate:-} ./atomicring
 cross-s390x:
 	GOARCH=s390x CGO_ENABLED=0 $(TEST) -short -exec qemu-s390x-static ./atomicring
 
