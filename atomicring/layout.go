@@ -61,8 +61,12 @@ func (l *Layout) Capacity() uint64 { return l.capacity }
 // too lax.
 func (l *Layout) MaxEpoch() uint64 { return l.maxStamp - 1 }
 
-// NewRing returns an empty ring of slots + 1 zero words, in one allocation
-// without pointers.
+// RingSize returns what a ring takes, in bytes: slots + 1 words.
+func (l *Layout) RingSize() uintptr { return uintptr(l.slots+1) * 8 }
+
+// NewRing returns an empty ring, in one allocation without pointers. An owner
+// that wants a ring beside something else, in one allocation, may take
+// [Layout.RingSize] zero bytes, aligned like a uint64, for an empty ring.
 func (l *Layout) NewRing() *Ring {
 	words := make([]atomic.Uint64, l.slots+1)
 	return (*Ring)(unsafe.Pointer(&words[0]))

@@ -51,7 +51,8 @@ type Admission struct {
 // of its [Layout]. It decides by its head word alone; see the package comment
 // for the words and the algorithm.
 //
-// A Ring is made by [Layout.NewRing] and used through the pointer; it must not
+// A Ring is made by [Layout.NewRing], or is [Layout.RingSize] zero bytes of its
+// owner's, and is used through the pointer; it must not
 // be copied. All methods may be called at once from any number of goroutines
 // and are lock-free: a CAS fails only where another caller's succeeded.
 // Admissions and refunds are exact and linearizable, a denial too. A denial at

@@ -38,7 +38,7 @@ type KeyedConfig struct {
 //
 // Keys are never evicted to make room. A new key that finds MaxKeys in use is
 // treated as OnFull says; now and then its caller sweeps a part of the keys
-// first, 65,536 or so, which takes some milliseconds. Keys that share an overflow state are held to the
+// first, 16,384 or so, which takes some milliseconds. Keys that share an overflow state are held to the
 // limit together, so that they are denied more than they had to be, and
 // Remaining and RetryAfter speak of what they share.
 type Keyed[K comparable] struct {
@@ -58,11 +58,9 @@ func NewKeyed[K comparable](config KeyedConfig) (*Keyed[K], error) {
 	}
 	layout := &k.layout
 	k.table.init(maxKeys, config.OnFull, kind[atomicring.Ring]{
-		create: func(epoch, cost, _ uint64) *atomicring.Ring {
-			r := layout.NewRing()
-			r.Open(layout, epoch, cost)
-			return r
-		},
+		size:   layout.RingSize(),
+		create: layout.NewRing,
+		open:   func(r *atomicring.Ring, epoch, cost, _ uint64) { r.Open(layout, epoch, cost) },
 		retire: func(r *atomicring.Ring, epoch uint64) (uint64, bool) { return r.Retire(layout, epoch) },
 		rest:   max(1, uint64(roomRest(maxKeys)/k.tick)),
 	})
@@ -90,12 +88,16 @@ func (k *Keyed[K]) AllowN(key K, n uint64) bool {
 	hash := k.table.keys.Hash(key)
 	epoch := k.epoch(k.now())
 	var a atomicring.Admission
-	r, ok := k.table.keys.Load(hash, key)
-	if ok {
-		a = r.Admit(&k.layout, epoch, n, limit)
-		ok = a.Epoch == epoch && a.Closed == 0 && a.Verdict != atomicring.Retired
+	done := false
+	r := k.table.keys.First(hash)
+	if !k.table.keys.Has(hash, r, key) {
+		r = k.table.keys.Stray(hash, key)
 	}
-	if !ok { // no ring, a retired one, or something to note
+	if r != nil {
+		a = r.Admit(&k.layout, epoch, n, limit)
+		done = a.Epoch == epoch && a.Closed == 0 && a.Verdict != atomicring.Retired
+	}
+	if !done { // no ring, a retired one, or something to note
 		_, a, _ = k.complete(r, a, hash, key, n, limit, epoch)
 	}
 	if a.Verdict != atomicring.Admitted {
@@ -152,9 +154,9 @@ func (k *Keyed[K]) Forget(key K) {
 	if r, ok := k.table.keys.Load(hash, key); ok {
 		units, ok := r.Discard(&k.layout)
 		if ok {
-			k.table.section(hash).admitted.Add(units)
+			k.table.shard(hash).admitted.Add(units)
 		}
-		k.table.drop(hash, key, r)
+		k.table.drop(hash, r)
 		k.wake()
 	}
 }
@@ -195,7 +197,7 @@ func (k *Keyed[K]) complete(r *atomicring.Ring, a atomicring.Admission, hash uin
 		if a.Verdict != atomicring.Retired {
 			return r, a, false
 		}
-		k.table.drop(hash, key, r)
+		k.table.drop(hash, r)
 	}
 	return k.admitAbsent(hash, key, n, limit, epoch)
 }
@@ -220,7 +222,7 @@ func (k *Keyed[K]) admitAbsent(hash uint64, key K, n, limit, epoch uint64) (*ato
 			return r, a, false
 		}
 		if p == own {
-			k.table.drop(hash, key, r)
+			k.table.drop(hash, r)
 		}
 	}
 }
@@ -232,7 +234,7 @@ func (k *Keyed[K]) note(hash uint64, a atomicring.Admission, epoch uint64) {
 		k.noteLate(a.Epoch, epoch)
 	}
 	if a.Closed > 0 {
-		k.table.section(hash).admitted.Add(a.Closed)
+		k.table.shard(hash).admitted.Add(a.Closed)
 	}
 }
 
@@ -258,13 +260,16 @@ func (k *Keyed[K]) decide(d *Decision, key K, n, limit uint64, now time.Duration
 	epoch := k.epoch(now)
 	hash := k.table.keys.Hash(key)
 	var a atomicring.Admission
-	r, ok := k.table.keys.Load(hash, key)
-	if ok {
-		a = r.Admit(&k.layout, epoch, n, limit)
-		ok = a.Epoch == epoch && a.Closed == 0 && a.Verdict != atomicring.Retired
+	done, full := false, false
+	r := k.table.keys.First(hash)
+	if !k.table.keys.Has(hash, r, key) {
+		r = k.table.keys.Stray(hash, key)
 	}
-	full := false
-	if !ok { // no ring, a retired one, or something to note
+	if r != nil {
+		a = r.Admit(&k.layout, epoch, n, limit)
+		done = a.Epoch == epoch && a.Closed == 0 && a.Verdict != atomicring.Retired
+	}
+	if !done { // no ring, a retired one, or something to note
 		r, a, full = k.complete(r, a, hash, key, n, limit, epoch)
 	}
 	switch {
@@ -312,7 +317,7 @@ func (k *Keyed[K]) look(d *Decision, key K, n, limit uint64, now time.Duration) 
 			return
 		}
 		if p == own {
-			k.table.drop(hash, key, r)
+			k.table.drop(hash, r)
 		}
 		ok = false
 	}

@@ -68,11 +68,8 @@ func NewMemoryStore(config MemoryStoreConfig) (*MemoryStore, error) {
 	s := &MemoryStore{}
 	s.start(clock, cellTick, max(resolutionOf(clock), 1))
 	s.table.init(maxKeys, config.OnFull, kind[atomicring.Cell]{
-		create: func(tick, cost, decay uint64) *atomicring.Cell {
-			c := new(atomicring.Cell)
-			c.Open(tick, decay, cost)
-			return c
-		},
+		create: func() *atomicring.Cell { return new(atomicring.Cell) },
+		open:   func(c *atomicring.Cell, tick, cost, decay uint64) { c.Open(tick, decay, cost) },
 		retire: func(c *atomicring.Cell, tick uint64) (uint64, bool) { return 0, c.Retire(tick) },
 		rest:   uint64(roomRest(maxKeys) / cellTick),
 	})
@@ -202,13 +199,16 @@ func (s *MemoryStore) charge(q *request) {
 		s.peek(q, 0)
 		return
 	}
-	cell, ok := s.table.keys.Load(q.hash, q.key)
-	if ok {
+	cell := s.table.keys.First(q.hash)
+	if !s.table.keys.Has(q.hash, cell, q.key) {
+		cell = s.table.keys.Stray(q.hash, q.key)
+	}
+	if cell != nil {
 		if q.answer = cell.Admit(q.tick, q.decay, q.cost, q.limit); q.answer.Verdict != atomicring.Retired {
 			q.cell = cell
 			return
 		}
-		s.table.drop(q.hash, q.key, cell)
+		s.table.drop(q.hash, cell)
 	}
 	s.chargeAbsent(q)
 }
@@ -234,7 +234,7 @@ func (s *MemoryStore) chargeAbsent(q *request) {
 			return
 		}
 		if p == own {
-			s.table.drop(q.hash, q.key, cell)
+			s.table.drop(q.hash, cell)
 		}
 	}
 }
@@ -263,7 +263,7 @@ func (s *MemoryStore) peek(q *request, before uint64) {
 			return
 		}
 		if p == own {
-			s.table.drop(q.hash, q.key, cell)
+			s.table.drop(q.hash, cell)
 		}
 		ok = false
 	}

@@ -93,7 +93,7 @@ func TestMemoryStore_Never(t *testing.T) {
 		}
 		require.Equal(t, count, s.Len())
 		require.Equal(t, attempt{true, 1, time.Hour}, attemptOn(s, "other", 1, time.Hour))
-		s.table.drop(s.table.keys.Hash("other"), "other", mustLoad(t, s, "other"))
+		s.table.drop(s.table.keys.Hash("other"), mustLoad(t, s, "other"))
 		if count == 0 {
 			require.Equal(t, attempt{true, 1, time.Hour}, attemptOn(s, "key", 5, time.Hour))
 			clock.Advance(time.Second)
@@ -537,7 +537,7 @@ func TestMemoryStore_OnFull(t *testing.T) {
 		clock.Advance(8 * time.Minute)
 		own := mustLoad(t, s, "own")
 		require.True(t, own.Retire(1<<39))
-		s.table.drop(s.table.keys.Hash("own"), "own", own)
+		s.table.drop(s.table.keys.Hash("own"), own)
 		require.Zero(t, s.Len())
 		require.Equal(t, attempt{true, 4, time.Minute}, attemptOn(s, b, 5, 2), "still the shared one")
 		require.Zero(t, s.Len())
@@ -549,9 +549,9 @@ func TestMemoryStore_OnFull(t *testing.T) {
 }
 
 // keysOf returns the keys of a map, sorted.
-func keysOf[K cmp.Ordered, V comparable](m *sharded.Map[K, V]) (keys []K) {
+func keysOf[K cmp.Ordered, V any](m *sharded.Map[K, V]) (keys []K) {
 	for i := range m.Shards() {
-		m.RangeShard(i, func(_ uint64, key K, _ V) bool {
+		m.RangeShard(i, func(_ uint64, key K, _ *V) bool {
 			keys = append(keys, key)
 			return true
 		})

@@ -106,7 +106,7 @@ func TestKeyed_LateCallerOnRetiredRing(t *testing.T) {
 	require.True(t, k.Allow("key"))
 	young, _ := k.table.keys.Load(hash, "key")
 	require.NotSame(t, old, young)
-	k.table.drop(hash, "key", old)
+	k.table.drop(hash, old)
 	require.Equal(t, 1, k.Len(), "the delete of an old ring leaves the new one")
 	require.True(t, k.Allow("key"))
 	require.False(t, k.Allow("key"))
@@ -341,7 +341,7 @@ func TestKeyed_SweepBackward(t *testing.T) {
 }
 
 // onPart returns n keys whose overflow state is the same, and one with another.
-func onPart[K, V comparable](m *sharded.Map[K, V], key func(i int) K, n int) (same []K, other K) {
+func onPart[K comparable, V any](m *sharded.Map[K, V], key func(i int) K, n int) (same []K, other K) {
 	part := func(i int) uint64 { return m.Hash(key(i)) % overflowParts }
 	found := false
 	for i := 0; len(same) < n || !found; i++ {
@@ -455,8 +455,8 @@ func TestKeyed_OverflowRetiredBySweep(t *testing.T) {
 	require.True(t, k.Allow(-1))
 	require.True(t, k.AllowN(1, 2))
 	inUse := func() (n int) {
-		for i := range k.table.sections {
-			for _, part := range k.table.sections[i].overflow {
+		for i := range k.table.shards {
+			for _, part := range k.table.shards[i].overflow {
 				if part != nil {
 					n++
 				}
@@ -492,12 +492,12 @@ func TestKeyed_SweepForRoom(t *testing.T) {
 		sweeps := 0
 		for range 100 {
 			clock.Advance(rest / 10)
-			k.table.sections[0].floor.Store(0)
+			k.table.shards[0].floor.Store(0)
 			for key := range 4 {
 				k.Allow(key) // stays in use
 			}
 			require.Equal(t, ReasonFull, k.Attempt(10, 1).Reason)
-			if k.table.sections[0].floor.Load() > 0 {
+			if k.table.shards[0].floor.Load() > 0 {
 				sweeps++
 			}
 		}
@@ -505,44 +505,72 @@ func TestKeyed_SweepForRoom(t *testing.T) {
 	}
 }
 
-// TestTable_Sections: a sweep raises the floors of all sections of a shard, and
-// counts in each what it has retired of it.
-func TestTable_Sections(t *testing.T) {
-	for maxKeys, sections := range map[int]int{1: 1, 256: 1, 512: 2, 4096: 16, 65536: 16, 65537: 32, 1 << 20: 256, math.MaxInt32: maxSections} {
-		k := newKeyed[int](t, KeyedConfig{Config: Config{Limit: 1, Window: 10 * time.Second}, MaxKeys: maxKeys, SweepEvery: NoSweep})
-		require.Len(t, k.table.sections, sections, "MaxKeys %d", maxKeys)
-	}
+// TestTable_Shards: a sweep of a shard raises its floor and counts what it has
+// retired there, and does nothing to the others.
+func TestTable_Shards(t *testing.T) {
 	clock := NewManualClock()
 	k := newKeyed[int](t, KeyedConfig{Config: Config{Limit: 1, Window: 10 * time.Second, Clock: clock}, MaxKeys: 1 << 18, SweepEvery: NoSweep})
-	require.Len(t, k.table.sections, 4*k.table.keys.Shards())
-	keysIn := make([]int, len(k.table.sections))
+	require.Len(t, k.table.shards, 16)
+	keysIn := make([]int, len(k.table.shards))
 	for key := range 10_000 {
 		require.True(t, k.Allow(key))
-		keysIn[k.table.keys.Hash(key)>>k.table.shift]++
+		keysIn[k.table.keys.ShardOf(k.table.keys.Hash(key))]++
 	}
 	clock.Advance(time.Hour)
 	now := k.epoch(k.now())
 	check := func(i int, swept bool) {
-		sec := &k.table.sections[i]
+		sh := &k.table.shards[i]
 		require.Positive(t, keysIn[i])
 		want, floor := uint64(0), uint64(0)
 		if swept {
 			want, floor = uint64(keysIn[i]), now
 		}
-		require.Equal(t, want, sec.retired.Load())
-		require.Equal(t, want, sec.admitted.Load())
-		require.Equal(t, floor, sec.floor.Load())
+		require.Equal(t, want, sh.retired.Load())
+		require.Equal(t, want, sh.admitted.Load())
+		require.Equal(t, floor, sh.floor.Load())
 	}
 	k.table.sweepShard(3, now)
-	for i := range k.table.sections {
-		check(i, i/4 == 3)
+	for i := range k.table.shards {
+		check(i, i == 3)
 	}
 	k.Sweep()
-	for i := range k.table.sections {
+	for i := range k.table.shards {
 		check(i, true)
 	}
 	require.Zero(t, k.Len())
 	require.Empty(t, keysOf(k.table.keys))
+}
+
+// TestTable_Strays: keys with the same hash have a state each, which are counted,
+// swept and born again like those of other keys.
+func TestTable_Strays(t *testing.T) {
+	clock := NewManualClock()
+	k := newKeyed[int](t, KeyedConfig{Config: Config{Limit: 5, Window: 10 * time.Second, Clock: clock}, MaxKeys: 3, OnFull: DenyNew, SweepEvery: NoSweep})
+	const hash = 0
+	settle := func(key int) (*atomicring.Ring, place) {
+		r, p, _ := k.table.settle(hash, key, k.epoch(k.now()), 1, 0)
+		return r, p
+	}
+	for round := range 3 {
+		rings := map[*atomicring.Ring]bool{}
+		for key := range 3 {
+			r, p := settle(key)
+			require.Equal(t, born, p)
+			again, p := settle(key)
+			require.Equal(t, own, p)
+			require.Same(t, r, again)
+			rings[r] = true
+		}
+		require.Len(t, rings, 3)
+		require.Equal(t, 3, k.Len())
+		_, p := settle(3)
+		require.Equal(t, denied, p)
+		clock.Advance(time.Minute)
+		k.Sweep()
+		require.Zero(t, k.Len())
+		require.Zero(t, k.table.keys.Len())
+		require.Equal(t, Stats{Admitted: uint64(3 * (round + 1)), Retired: uint64(3 * (round + 1)), Forced: uint64(round + 1)}, k.Stats())
+	}
 }
 
 // TestKeyed_RoomRest: the more keys, the rarer are sweeps for room.

@@ -9,9 +9,9 @@ import (
 
 func ExampleMap() {
 	type visits struct{ n atomic.Int64 }
-	m := sharded.NewMap[string, *visits](1000)
+	m := sharded.NewMap[string, visits](1000, 0)
 	visit := func(key string) {
-		v, _ := m.LoadOrCompute(m.Hash(key), key, func() *visits { return new(visits) })
+		v, _ := m.LoadOrCompute(m.Hash(key), key, func(*visits) {})
 		v.n.Add(1)
 	}
 	visit("203.0.113.7")
@@ -24,15 +24,15 @@ func ExampleMap() {
 }
 
 func ExampleMap_RangeShard() {
-	m := sharded.NewMap[int, *int](100_000)
+	m := sharded.NewMap[int, int](100_000, 0)
 	for key := range 1000 {
-		m.LoadOrCompute(m.Hash(key), key, func() *int { return new(key % 10) })
+		m.LoadOrCompute(m.Hash(key), key, func(v *int) { *v = key % 10 })
 	}
 	// Sweep shard by shard, with room for other work in between.
 	for shard := range m.Shards() {
-		m.RangeShard(shard, func(hash uint64, key int, v *int) bool {
+		m.RangeShard(shard, func(hash uint64, _ int, v *int) bool {
 			if *v != 0 {
-				m.CompareAndDelete(hash, key, v)
+				m.Delete(hash, v)
 			}
 			return true
 		})

@@ -1,22 +1,23 @@
 package sharded
 
 import (
+	"fmt"
 	"hash/maphash"
 	"math/bits"
 	"reflect"
-	"strings"
+	"sync/atomic"
 
 	"github.com/puzpuzpuz/xsync/v3"
 )
 
 const (
 	// maxShardKeys is how many keys a shard has, on average, when the map holds maxKeys keys. It bounds what one RangeShard
-	// does, 10 ms, and how long an insert waits while its shard is resized: the longest of a million took 22 ms, and 7 ms
-	// with shards of 4096 keys. The garbage collector is the reason not to take less. It scans small objects by pages, and
-	// does well where many of a page have been found by then; of the entries of a small shard few share a page. With a
-	// million keys a collection took 2.1 to 2.5 times that of a single xsync.MapOf with shards of 4096 keys, 1.3 to 1.8
-	// times with these (BenchmarkMemory in benchmarks; Go 1.26, two processors).
-	maxShardKeys = 65536
+	// does, 1 ms, and how long an insert waits while its shard is resized: of a million inserts by two goroutines the tenth
+	// longest took 3 to 9 ms, 4 to 6 ms with shards of 4096 keys, and 10 ms with 65,536. The garbage collector is the reason
+	// not to take less. It scans small objects by pages, and does well where many of a page have been found by then; of the
+	// entries of a small shard few share a page. With a million keys a collection took 1.4, 1.2 and 1.1 times that of a
+	// single xsync.MapOf (Go 1.26, two processors).
+	maxShardKeys = 16384
 
 	// A map for which fewer shards would do has up to manyShards nevertheless, so that inserts seldom wait for a resize, as
 	// long as each shard has minShardKeys. (The smallest table of xsync has room for 160 keys.)
@@ -27,39 +28,45 @@ const (
 	maxShards = 1024
 )
 
-// Map is a concurrent map from K to V. Its callers hash a key once, with [Map.Hash], and pass the hash along with the key.
-// Make a Map with [NewMap]; the zero value is not usable. A Map is safe for concurrent use and must not be copied.
+// Map is a concurrent map from K to *V that makes the values itself, each in one allocation with its key. Its callers hash
+// a key once, with [Map.Hash], and pass the hash along with the key. Make a Map with [NewMap]; the zero value is not usable.
+// A Map is safe for concurrent use and must not be copied.
 //
 // Progress: Hash, ShardOf and Load take no lock and never wait. An insert or a delete takes the lock of one bucket of an
 // [xsync.MapOf], and waits while its shard is being resized, which moves all keys of that shard. RangeShard holds the lock
 // of one bucket at a time, while it copies the bucket.
 //
-// Memory model: the insert of a value, and the call of create that returned it, synchronizes before every call that finds
+// Memory model: the insert of a value, and the call of init that set it up, synchronizes before every call that finds
 // the value.
 //
 // Keys are the same if they are ==. Not supported are keys that are not == to themselves (NaN, alone or within another
-// type), which each insert would add anew and nothing would find or delete, and keys that are or contain interfaces. V must
-// be a type for which == cannot panic.
+// type), which each insert would add anew and nothing would find or delete, and keys that are or contain interfaces.
 //
 // Where K is a string type, the map stores copies of the keys' bytes. Strings inside structs and arrays are stored as they
 // are: one that was cut from a larger string keeps that alive for as long as the key is in the map.
-type Map[K, V comparable] struct {
-	seed     maphash.Seed
-	shift    uint // hash >> shift is the shard
-	isString bool // K is a string type
-	shards   []*xsync.MapOf[hashedKey[K], V]
+type Map[K comparable, V any] struct {
+	seed   maphash.Seed
+	shift  uint // hash >> shift is the shard
+	nodes  nodes[K, V]
+	shards []*xsync.MapOf[uint64, *V] // by hash
+	// strays has the keys whose hash another key had first, nil if there never was one. In one map of a million strings in
+	// 140,000 there is one, for keys of other types in one of 37 million.
+	strays atomic.Pointer[xsync.MapOf[hashedKey[K], *V]]
 }
 
-// hashedKey is the key type of the shards: a key and its hash, so that xsync does not compute one. xsync takes the bits of
-// the hash from the low end, and so the shard is taken from the high end:
+// The key type of the shards is the hash of a key, so that xsync does not compute one. xsync takes the bits of it from the
+// low end, and so the shard is taken from the high end:
 //
 //	 63       shift                                7 6           0
 //	+--------------+-------------------------------+-------------+
 //	|    shard     |     ...        bucket         | fingerprint |
 //	+--------------+-------------------------------+-------------+
 //
-// The bucket is as many bits as the shard's table has, from bit 7 on; the fingerprint is compared before the key is. With
-// 16 shards of 16,384 buckets: bits 63-60, 20-7 and 6-0.
+// The bucket is as many bits as the shard's table has, from bit 7 on; the fingerprint is compared before the hash is. With
+// 64 shards of 8192 buckets: bits 63-58, 19-7 and 6-0. Strings have their length in bits 51-44, see node.go.
+func ownHash(hash, _ uint64) uint64 { return hash } // xsync's own seed is left aside: the hash has been made with one
+
+// hashedKey is the key type of the strays.
 type hashedKey[K comparable] struct {
 	hash uint64
 	key  K
@@ -68,18 +75,25 @@ type hashedKey[K comparable] struct {
 // NewMap returns an empty map that is meant for up to maxKeys keys. From maxKeys follows the number of shards, a power of
 // two from 1 to 1024, and nothing else: a map can hold more keys, in larger shards. A maxKeys below 1 is taken as 1.
 //
-// An empty map takes 2.7 KB a shard. A map for 256 keys has one shard, one for 4096 to a million keys 16.
-func NewMap[K, V comparable](maxKeys int) *Map[K, V] {
-	shards := make([]*xsync.MapOf[hashedKey[K], V], shardsFor(maxKeys))
+// A value takes size bytes, or as many as a V if that is more: V may be the head of something longer. It is aligned like a
+// uint64. V must be free of pointers, the rest of a value too, since the garbage collector looks at neither: NewMap panics
+// if V is not.
+//
+// An empty map takes 2.7 KB a shard. A map for 256 keys has one shard, one for 4096 to 262,144 keys 16, one for a million
+// keys 64.
+func NewMap[K comparable, V any](maxKeys int, size uintptr) *Map[K, V] {
+	if v := reflect.TypeFor[V](); !isPlain(v) {
+		panic(fmt.Sprintf("sharded: values of type %v have pointers", v))
+	}
+	shards := make([]*xsync.MapOf[uint64, *V], shardsFor(maxKeys))
 	for i := range shards {
-		// xsync's own seed is left aside: the hash has been made with one.
-		shards[i] = xsync.NewMapOfWithHasher[hashedKey[K], V](func(k hashedKey[K], _ uint64) uint64 { return k.hash })
+		shards[i] = xsync.NewMapOfWithHasher[uint64, *V](ownHash)
 	}
 	return &Map[K, V]{
-		seed:     maphash.MakeSeed(),
-		shift:    uint(64 - bits.TrailingZeros(uint(len(shards)))),
-		isString: reflect.TypeFor[K]().Kind() == reflect.String,
-		shards:   shards,
+		seed:   maphash.MakeSeed(),
+		shift:  uint(64 - bits.TrailingZeros(uint(len(shards)))),
+		nodes:  newNodes[K, V](size),
+		shards: shards,
 	}
 }
 
@@ -94,7 +108,7 @@ func shardsFor(maxKeys int) int {
 
 // Hash returns the hash of key that the other methods want. Keys that are == have the same hash. It differs from map to map,
 // at random, so that nobody outside can know which keys collide. It does not allocate.
-func (m *Map[K, V]) Hash(key K) uint64 { return maphash.Comparable(m.seed, key) }
+func (m *Map[K, V]) Hash(key K) uint64 { return m.nodes.hash(maphash.Comparable(m.seed, key), key) }
 
 // Shards returns the number of shards, a power of two.
 func (m *Map[K, V]) Shards() int { return len(m.shards) }
@@ -102,60 +116,117 @@ func (m *Map[K, V]) Shards() int { return len(m.shards) }
 // ShardOf returns the shard of the keys with that hash, a number from 0 to Shards() - 1.
 func (m *Map[K, V]) ShardOf(hash uint64) int { return int(hash >> m.shift) }
 
-// Load returns the value of key and true, or the zero value and false if key is not in the map. The hash must be Hash(key),
-// here and below.
-func (m *Map[K, V]) Load(hash uint64, key K) (value V, ok bool) {
-	// In this form, with named results, the compiler inlines it.
-	value, ok = m.shards[hash>>m.shift].Load(hashedKey[K]{hash, key})
+// Load returns the value of key and true, or nil and false if key is not in the map. The hash must be Hash(key), here and
+// below.
+func (m *Map[K, V]) Load(hash uint64, key K) (v *V, ok bool) {
+	if v = m.First(hash); !m.Has(hash, v, key) {
+		v = m.Stray(hash, key)
+	}
+	return v, v != nil
+}
+
+// First, Has and Stray are the steps of Load, for those who want them inlined. First returns the value of the key that was
+// the first to come with that hash, nearly always the only one, or nil.
+func (m *Map[K, V]) First(hash uint64) (v *V) {
+	v, _ = m.shards[hash>>m.shift].Load(hash)
 	return
 }
 
-// LoadOrCompute returns the value of key and true if key is in the map. Otherwise it inserts key with the value that create
-// returns, and returns that value and false. However many callers race to insert a key, one create is called, and all of
+// Has reports whether v, which a method of the map returned for that hash, is the value of key. It is not if v is nil.
+func (m *Map[K, V]) Has(hash uint64, v *V, key K) bool { return v != nil && m.nodes.has(hash, v, key) }
+
+// Stray returns the value of key if another key was the first to come with its hash, or nil.
+func (m *Map[K, V]) Stray(hash uint64, key K) (v *V) {
+	if strays := m.strays.Load(); strays != nil {
+		v, _ = strays.Load(hashedKey[K]{hash, key})
+	}
+	return v
+}
+
+// LoadOrCompute returns the value of key and true if key is in the map. Otherwise it makes a value of zero bytes, calls init
+// with it, inserts it, and returns it and false. However many callers race to insert a key, one init is called, and all of
 // them return its value. Where key is in the map, nothing is allocated and no lock is taken.
 //
-// A bucket is locked during create: it must be short, must not panic, as the bucket would stay locked, and must not use
+// A bucket is locked during init: it must be short, must not panic, as the bucket would stay locked, and must not use
 // the map, as it would wait for itself. Do not call a user's function in it.
-func (m *Map[K, V]) LoadOrCompute(hash uint64, key K, create func() V) (value V, loaded bool) {
-	if value, ok := m.Load(hash, key); ok {
-		return value, true
+func (m *Map[K, V]) LoadOrCompute(hash uint64, key K, init func(*V)) (v *V, loaded bool) {
+	if v, ok := m.Load(hash, key); ok {
+		return v, true
 	}
-	return m.shards[m.ShardOf(hash)].LoadOrCompute(hashedKey[K]{hash, m.ownKey(key)}, create)
+	if hash != m.nodes.hash(hash, key) {
+		panic("sharded: the hash is not that of the key")
+	}
+	// All inserts of keys with this hash take the lock of its bucket, strays among them.
+	m.shards[m.ShardOf(hash)].Compute(hash, func(first *V, taken bool) (*V, bool) {
+		if taken && m.nodes.has(hash, first, key) {
+			v, loaded = first, true // another caller was faster
+			return first, false
+		}
+		if v = m.Stray(hash, key); v != nil {
+			loaded = true
+			return first, !taken // leaves what is there as it is
+		}
+		v = m.nodes.make(key)
+		init(v)
+		if taken {
+			m.addStray(hash, v)
+			return first, false
+		}
+		return v, false
+	})
+	return v, loaded
 }
 
-// CompareAndDelete deletes key if its value is old, and reports whether it did. Where it is not, nothing is allocated and no
-// lock is taken.
-func (m *Map[K, V]) CompareAndDelete(hash uint64, key K, old V) bool {
+// addStray inserts the value of a key whose hash another key has.
+func (m *Map[K, V]) addStray(hash uint64, v *V) {
+	if m.strays.Load() == nil {
+		strays := xsync.NewMapOfWithHasher[hashedKey[K], *V](func(k hashedKey[K], _ uint64) uint64 { return k.hash })
+		m.strays.CompareAndSwap(nil, strays) // if it fails, there is one by now
+	}
+	m.strays.Load().Store(hashedKey[K]{hash, m.nodes.key(hash, v)}, v)
+}
+
+// Delete deletes the key whose value is v, with the hash of that key, and reports whether it did: of several callers one.
+// Where v is no longer in the map, nothing is allocated and no lock is taken. The value and its key stay what they are for
+// whoever holds them.
+func (m *Map[K, V]) Delete(hash uint64, v *V) bool {
 	// Look first: xsync has no way to keep a value but to store it anew.
-	if value, ok := m.Load(hash, key); !ok || value != old {
+	shard := m.shards[m.ShardOf(hash)]
+	if first, ok := shard.Load(hash); ok && first == v {
+		return deleteValue(shard, hash, v)
+	}
+	strays := m.strays.Load()
+	if strays == nil || v == nil {
 		return false
 	}
-	return m.compareAndDelete(hash, key, old)
+	key := hashedKey[K]{hash, m.nodes.key(hash, v)}
+	if stray, ok := strays.Load(key); !ok || stray != v {
+		return false
+	}
+	return deleteValue(strays, key, v)
 }
 
-// compareAndDelete is CompareAndDelete for a key whose value is most probably old.
-func (m *Map[K, V]) compareAndDelete(hash uint64, key K, old V) bool {
-	shard := m.shards[m.ShardOf(hash)]
-	deleted, kept := false, false
-	shard.Compute(hashedKey[K]{hash, key}, func(value V, loaded bool) (V, bool) {
-		deleted, kept = loaded && value == old, loaded && value != old
-		return value, !kept // to delete an absent key does nothing
+// deleteValue deletes key from m if its value is v.
+func deleteValue[K comparable, V any](m *xsync.MapOf[K, *V], key K, v *V) (deleted bool) {
+	m.Compute(key, func(old *V, loaded bool) (*V, bool) {
+		deleted = loaded && old == v
+		return old, deleted || !loaded // to delete an absent key does nothing
 	})
-	if kept && m.isString {
-		// Another caller has replaced the value since it was found to be old, and xsync has just stored the new one again,
-		// under the caller's key. Put a key of the map's own in its place.
-		shard.Compute(hashedKey[K]{hash, m.ownKey(key)}, func(value V, loaded bool) (V, bool) {
-			return value, !loaded
-		})
-	}
 	return deleted
 }
 
 // RangeShard calls f for the keys of the shard, with their hashes and values, until f returns false. It visits no key twice,
 // and every key that is in the map all the while; keys inserted or deleted meanwhile may be visited or not. No lock is held
 // during f, which may use the map. It panics if shard is not from 0 to Shards() - 1.
-func (m *Map[K, V]) RangeShard(shard int, f func(hash uint64, key K, value V) bool) {
-	m.shards[shard].Range(func(k hashedKey[K], value V) bool { return f(k.hash, k.key, value) })
+func (m *Map[K, V]) RangeShard(shard int, f func(hash uint64, key K, v *V) bool) {
+	more := true
+	m.shards[shard].Range(func(hash uint64, v *V) bool {
+		more = f(hash, m.nodes.key(hash, v), v)
+		return more
+	})
+	if strays := m.strays.Load(); strays != nil && more {
+		strays.Range(func(k hashedKey[K], v *V) bool { return m.ShardOf(k.hash) != shard || f(k.hash, k.key, v) })
+	}
 }
 
 // Len returns the number of keys. It adds up the counters of all shards, one after the other: the result is exact if the map
@@ -165,14 +236,8 @@ func (m *Map[K, V]) Len() int {
 	for _, shard := range m.shards {
 		n += shard.Size()
 	}
-	return n
-}
-
-// ownKey returns key, with bytes of its own if K is a string type.
-func (m *Map[K, V]) ownKey(key K) K {
-	if m.isString {
-		v := reflect.ValueOf(&key).Elem()
-		v.SetString(strings.Clone(v.String()))
+	if strays := m.strays.Load(); strays != nil {
+		n += strays.Size()
 	}
-	return key
+	return n
 }

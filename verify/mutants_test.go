@@ -280,22 +280,22 @@ var mutants = []mutant{
 	{
 		name:     "a state born without regard to the floor",
 		file:     "limiter/table.go",
-		old:      "			from = max(at, sec.floor.Load())\n			return t.kind",
-		new:      "			from = at\n			return t.kind",
+		old:      "			from = max(at, sh.floor.Load())\n			t.kind",
+		new:      "			from = at\n			t.kind",
 		caughtBy: []catcher{{"limiter", "TestKeyed_BornAtTheFloor", false}},
 	},
 	{
 		name:     "a sweep that does not raise the floor",
 		file:     "limiter/table.go",
-		old:      "sections[i].raise(now)",
-		new:      "sections[i].raise(0)",
+		old:      "sh.raise(now)\n\tt.keys.Range",
+		new:      "sh.raise(0)\n\tt.keys.Range",
 		caughtBy: []catcher{{"limiter", "TestKeyed_BornAtTheFloor", false}},
 	},
 	{
 		name:     "a removed key's place is not given back",
 		file:     "limiter/table.go",
-		old:      "if t.keys.CompareAndDelete(hash, key, s) {\n		t.count.Add(-1)",
-		new:      "if t.keys.CompareAndDelete(hash, key, s) {",
+		old:      "if t.keys.Delete(hash, s) {\n		t.count.Add(-1)",
+		new:      "if t.keys.Delete(hash, s) {",
 		caughtBy: []catcher{{"limiter", "TestTable_Cap", false}},
 	},
 }

@@ -20,7 +20,7 @@ var inlined = map[string][]string{
 	"limiter": {
 		"SystemClock.Now", "(*CoarseClock).Now", "(*timeline).now", "(*timeline).epoch", "(*timeline).turn",
 		"(*Limiter).Allow",
-		"sharded.(*Map).Load", "sharded.(*Map).ShardOf", "(*table).section",
+		"sharded.(*Map).First", "sharded.(*Map).Has", "sharded.(*Map).ShardOf", "(*table).shard",
 	},
 }
 
