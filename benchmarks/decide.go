@@ -52,6 +52,7 @@ func Prepare(impl Implementation, w Workload, clock string, s *Stream) (Limiter,
 	if err != nil {
 		return nil, err
 	}
+	create(w, l)
 	c := NewCursor(w, s, l, 0, 1)
 	for range s.Len() {
 		c.Decide()
@@ -68,6 +69,19 @@ func Prepare(impl Implementation, w Workload, clock string, s *Stream) (Limiter,
 		return nil, err
 	}
 	return l, nil
+}
+
+// create asks for every key that a workload draws, in another order than that of
+// its stream: who makes an object for a key would else find these objects one
+// behind the other in memory, in the order in which they are wanted. Each key is
+// a string of its own.
+func create(w Workload, l Limiter) {
+	if w.Dist != Uniform && w.Dist != Zipf {
+		return
+	}
+	for k := range w.Keys {
+		l.Allow(string(appendKey(nil, k)))
+	}
 }
 
 // check reports whether the admitted share is the workload's.
