@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/bits"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"unsafe"
 
@@ -159,3 +160,24 @@ func TestLayout_RingSize(t *testing.T) {
 
 // kept makes its ring escape.
 var kept *Ring
+
+// TestLayout_RingInPlace: zero bytes of an owner's are a ring, which stays within
+// them.
+func TestLayout_RingInPlace(t *testing.T) {
+	const guard = 0xa5a5a5a5a5a5a5a5
+	for _, slots := range []int{1, 2, 11, 100} {
+		l := mustLayout(t, slots, 1000)
+		require.EqualValues(t, 8*(slots+1), l.RingSize())
+		words := make([]atomic.Uint64, 2+l.RingSize()/8)
+		first, last := &words[0], &words[len(words)-1]
+		first.Store(guard)
+		last.Store(guard)
+		in, out := (*Ring)(unsafe.Pointer(&words[1])), l.NewRing()
+		for epoch := range uint64(5 * slots) {
+			require.Equal(t, out.Admit(l, epoch, epoch%3, 1000), in.Admit(l, epoch, epoch%3, 1000))
+			require.Equal(t, out.Snapshot(l), in.Snapshot(l))
+		}
+		require.EqualValues(t, uint64(guard), first.Load())
+		require.EqualValues(t, uint64(guard), last.Load())
+	}
+}

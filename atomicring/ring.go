@@ -52,12 +52,11 @@ type Admission struct {
 // for the words and the algorithm.
 //
 // A Ring is made by [Layout.NewRing], or is [Layout.RingSize] zero bytes of its
-// owner's, and is used through the pointer; it must not
-// be copied. All methods may be called at once from any number of goroutines
-// and are lock-free: a CAS fails only where another caller's succeeded.
-// Admissions and refunds are exact and linearizable, a denial too. A denial at
-// an epoch that is already open writes nothing. No method allocates but
-// [Ring.Snapshot].
+// owner's, and is used through the pointer; it must not be copied. All methods
+// may be called at once from any number of goroutines and are lock-free: a CAS
+// fails only where another caller's succeeded. Admissions and refunds are exact
+// and linearizable, a denial too. A denial at an epoch that is already open
+// writes nothing. No method allocates but [Ring.Snapshot].
 type Ring struct {
 	head atomic.Uint64
 	// The N slot words follow in the same allocation.

@@ -30,14 +30,14 @@ type keeper struct {
 }
 
 var keepers = []keeper{
-	{"Keyed", 170, func(tb testing.TB, keys int) (func(string), func(), func() int) {
+	{"Keyed", 155, func(tb testing.TB, keys int) (func(string), func(), func() int) {
 		return keepKeyed(tb, NewManualClock(), nil, keys)
 	}},
-	{"KeyedCoarse", 186, func(tb testing.TB, keys int) (func(string), func(), func() int) {
+	{"KeyedCoarse", 171, func(tb testing.TB, keys int) (func(string), func(), func() int) {
 		clock := newStaleClock(time.Second, 1)
 		return keepKeyed(tb, clock.ManualClock, clock, keys)
 	}},
-	{"MemoryStore", 90, func(tb testing.TB, keys int) (func(string), func(), func() int) {
+	{"MemoryStore", 66, func(tb testing.TB, keys int) (func(string), func(), func() int) {
 		clock := NewManualClock()
 		s := newStore(tb, MemoryStoreConfig{Clock: clock, MaxKeys: keys, SweepEvery: NoSweep})
 		take := func(key string) {

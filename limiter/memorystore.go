@@ -29,12 +29,12 @@ type MemoryStoreConfig struct {
 // A MemoryStore counts fixed windows in this process: a [MultiStore] whose
 // state is one word a key. A window begins with its first hit and is at most
 // one millisecond longer than asked for, never shorter; with a [CoarseClock] it
-// is longer by the resolution as well, and by what the clock loses in stalls.
-// The decay and the max come with each attempt; while a window is open its end does not move, whatever
-// decay later attempts bring. A window counts at most 16,777,215; a larger max
-// acts as that. A decay of 34 years or more never ends.
+// is longer by the resolution as well, and by what the clock loses in stalls. The
+// decay and the max come with each attempt; while a window is open its end does
+// not move, whatever decay later attempts bring. A window counts at most
+// 16,777,215; a larger max acts as that. A decay of 34 years or more never ends.
 //
-// A key takes about 90 bytes and the bytes of its string, which is cloned. Keys
+// A key takes about 60 bytes and the bytes of its string, which is cloned. Keys
 // in use are never evicted; see [OnFull].
 //
 // A MemoryStore is made by [NewMemoryStore] and must not be copied. All methods
