@@ -87,9 +87,9 @@ cross-386:
 	export GOARCH=386 CGO_ENABLED=0; \
 	go run ./cmd/ringfence contract > /dev/null 2>&1 || \
 		{ emulate="-short -exec qemu-i386-static"; export GODEBUG=asyncpreemptoff=1; }; \
-	$(TEST) $${emulate:-} ./atomicring
+	$(TEST) $${emulate:-} ./atomicring ./sharded
 cross-s390x:
-	GOARCH=s390x CGO_ENABLED=0 $(TEST) -short -exec qemu-s390x-static ./atomicring
+	GOARCH=s390x CGO_ENABLED=0 $(TEST) -short -exec qemu-s390x-static ./atomicring ./sharded
 
 fuzz:
 	$(call each,$(CODE),$(list_fuzz) | while read -r package name; do echo "$$package $$name"; $(run_fuzz); done)

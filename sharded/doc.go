@@ -34,8 +34,9 @@
 //
 // # Cost
 //
-// On a 64-bit machine a key takes one object for itself and its value, with the bytes of a string rounded up to 8 and all
-// rounded up to a size class of the allocator, an entry of 16 bytes, and its share of a table 17 to 34 bytes, depending on
-// how full the tables are. A shard has another 700 bytes, and its smallest table 2 KiB. BenchmarkMap_Memory measures the
-// sum: 49 to 58 bytes for a string and a value of 8 bytes, the bytes of the string not counted, 58 at a million keys.
+// On a 64-bit machine a key takes one object for itself and its value, with the bytes of a string rounded up to 8, a word
+// more from 255 bytes on, and all rounded up to a size class of the allocator; an entry of 16 bytes; and its share of a
+// table, 17 to 34 bytes, depending on how full the tables are. A shard has another 700 bytes, and its smallest table 2 KiB.
+// BenchmarkMap_Memory measures the sum: 49 to 58 bytes for a string and a value of 8 bytes, the bytes of the string not
+// counted, 58 at a million keys.
 package sharded

@@ -33,14 +33,16 @@ const (
 // A Map is safe for concurrent use and must not be copied.
 //
 // Progress: Hash, ShardOf and Load take no lock and never wait. An insert or a delete takes the lock of one bucket of an
-// [xsync.MapOf], and waits while its shard is being resized, which moves all keys of that shard. RangeShard holds the lock
-// of one bucket at a time, while it copies the bucket.
+// [xsync.MapOf], of two for a key whose hash another one has, and waits while its shard is being resized, which moves all
+// keys of that shard. RangeShard holds the lock of one bucket at a time, while it copies the bucket.
 //
 // Memory model: the insert of a value, and the call of init that set it up, synchronizes before every call that finds
 // the value.
 //
 // Keys are the same if they are ==. Not supported are keys that are not == to themselves (NaN, alone or within another
-// type), which each insert would add anew and nothing would find or delete, and keys that are or contain interfaces.
+// type), which each insert would add anew and no Load would find, and keys that are or contain interfaces.
+//
+// A hash that is not the key's own, or not the value's, makes the map wrong, and Delete unsafe.
 //
 // Where K is a string type, the map stores copies of the keys' bytes. Strings inside structs and arrays are stored as they
 // are: one that was cut from a larger string keeps that alive for as long as the key is in the map.
@@ -75,15 +77,18 @@ type hashedKey[K comparable] struct {
 // NewMap returns an empty map that is meant for up to maxKeys keys. From maxKeys follows the number of shards, a power of
 // two from 1 to 1024, and nothing else: a map can hold more keys, in larger shards. A maxKeys below 1 is taken as 1.
 //
-// A value takes size bytes, or as many as a V if that is more: V may be the head of something longer. It is aligned like a
-// uint64. V must be free of pointers, the rest of a value too, since the garbage collector looks at neither: NewMap panics
-// if V is not.
+// A value takes size bytes, or as many as a V if that is more: V may be the head of something longer. It is aligned to 8
+// bytes. V must be free of pointers, the rest of a value too, since the garbage collector looks at neither: NewMap panics
+// if V is not, or if size is above 1 GiB.
 //
 // An empty map takes 2.7 KB a shard. A map for 256 keys has one shard, one for 4096 to 262,144 keys 16, one for a million
 // keys 64.
 func NewMap[K comparable, V any](maxKeys int, size uintptr) *Map[K, V] {
 	if v := reflect.TypeFor[V](); !isPlain(v) {
 		panic(fmt.Sprintf("sharded: values of type %v have pointers", v))
+	}
+	if size > maxSize {
+		panic(fmt.Sprintf("sharded: size is %d, want at most %d", size, maxSize))
 	}
 	shards := make([]*xsync.MapOf[uint64, *V], shardsFor(maxKeys))
 	for i := range shards {
@@ -125,17 +130,19 @@ func (m *Map[K, V]) Load(hash uint64, key K) (v *V, ok bool) {
 	return v, v != nil
 }
 
-// First, Has and Stray are the steps of Load, for those who want them inlined. First returns the value of the key that was
-// the first to come with that hash, nearly always the only one, or nil.
+// First, Has and Stray are the steps of Load, for those who want them inlined. First returns the value of the key that has
+// that hash, if there is one; of several, that of the one which came when no other was first. Nil does not mean that no key
+// has the hash.
 func (m *Map[K, V]) First(hash uint64) (v *V) {
 	v, _ = m.shards[hash>>m.shift].Load(hash)
 	return
 }
 
-// Has reports whether v, which a method of the map returned for that hash, is the value of key. It is not if v is nil.
+// Has reports whether v, which a method of the map returned for that hash, was made for key, and false if v is nil. Whether
+// it is still in the map it does not say.
 func (m *Map[K, V]) Has(hash uint64, v *V, key K) bool { return v != nil && m.nodes.has(hash, v, key) }
 
-// Stray returns the value of key if another key was the first to come with its hash, or nil.
+// Stray returns the value of key if another key was first with its hash when it was inserted, or nil.
 func (m *Map[K, V]) Stray(hash uint64, key K) (v *V) {
 	if strays := m.strays.Load(); strays != nil {
 		v, _ = strays.Load(hashedKey[K]{hash, key})
@@ -149,6 +156,8 @@ func (m *Map[K, V]) Stray(hash uint64, key K) (v *V) {
 //
 // A bucket is locked during init: it must be short, must not panic, as the bucket would stay locked, and must not use
 // the map, as it would wait for itself. Do not call a user's function in it.
+//
+// It panics where the hash is seen not to be the key's: that of a string of another length.
 func (m *Map[K, V]) LoadOrCompute(hash uint64, key K, init func(*V)) (v *V, loaded bool) {
 	if v, ok := m.Load(hash, key); ok {
 		return v, true
@@ -187,8 +196,8 @@ func (m *Map[K, V]) addStray(hash uint64, v *V) {
 }
 
 // Delete deletes the key whose value is v, with the hash of that key, and reports whether it did: of several callers one.
-// Where v is no longer in the map, nothing is allocated and no lock is taken. The value and its key stay what they are for
-// whoever holds them.
+// The value must be one of this map's, in it or deleted. Where it is no longer in the map, nothing is allocated and no lock
+// is taken. The value and its key stay what they are for whoever holds them.
 func (m *Map[K, V]) Delete(hash uint64, v *V) bool {
 	// Look first: xsync has no way to keep a value but to store it anew.
 	shard := m.shards[m.ShardOf(hash)]
@@ -215,9 +224,10 @@ func deleteValue[K comparable, V any](m *xsync.MapOf[K, *V], key K, v *V) (delet
 	return deleted
 }
 
-// RangeShard calls f for the keys of the shard, with their hashes and values, until f returns false. It visits no key twice,
-// and every key that is in the map all the while; keys inserted or deleted meanwhile may be visited or not. No lock is held
-// during f, which may use the map. It panics if shard is not from 0 to Shards() - 1.
+// RangeShard calls f for the keys of the shard, with their hashes and values, until f returns false. It visits no value
+// twice, and every one that is in the map all the while; those inserted or deleted meanwhile may be visited or not. A string
+// shares its bytes with the value: who keeps the one keeps the other from being collected. No lock is held during f, which
+// may use the map. It panics if shard is not from 0 to Shards() - 1.
 func (m *Map[K, V]) RangeShard(shard int, f func(hash uint64, key K, v *V) bool) {
 	more := true
 	m.shards[shard].Range(func(hash uint64, v *V) bool {

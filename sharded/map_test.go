@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"net/netip"
 	"runtime"
@@ -294,7 +295,7 @@ func TestMap_RangeShardWhileGrowing(t *testing.T) {
 	})
 }
 
-// TestMap_OneValue releases goroutines on a fresh key by one barrier: one create is called, and all get its value.
+// TestMap_OneValue releases goroutines on a fresh key by one barrier: one init is called, and all get its value.
 func TestMap_OneValue(t *testing.T) {
 	eachHash(t, 1000, func(t *testing.T, m testMap) {
 		rounds, callers := 300, 16
@@ -560,7 +561,10 @@ func testKeys[K comparable](t *testing.T, keys ...K) {
 			require.Equal(t, i, v.n)
 			require.Zero(t, uintptr(unsafe.Pointer(v))%8)
 			require.Same(t, v, contents(m)[key])
+			require.True(t, m.Delete(m.Hash(key)&mask, v))
+			require.False(t, m.Delete(m.Hash(key)&mask, v))
 		}
+		require.Zero(t, m.Len())
 	}
 }
 
@@ -602,6 +606,69 @@ func TestMap_KeyKeepsWhatItPointsTo(t *testing.T) {
 	}
 	for key, v := range contents(m) {
 		require.Equal(t, user{fmt.Sprint("name", v.n), fmt.Sprint("tenant", v.n)}, key)
+	}
+}
+
+// TestNodes_Make: a node has room for its key in front of the value, and no more than it needs.
+func TestNodes_Make(t *testing.T) {
+	for _, c := range []struct{ length, bytes int }{
+		{0, 96}, {1, 112}, {8, 112}, {9, 112}, {16, 112}, {17, 128}, {32, 128},
+		{longText - 1, 352}, {longText, 384}, {longText + 1, 384},
+	} {
+		key := strings.Repeat("x", c.length)
+		n := newNodes[string, state](96)
+		var before, after runtime.MemStats
+		least := uint64(math.MaxUint64)
+		for range 5 { // the least of several: the test's own runtime allocates too
+			runtime.ReadMemStats(&before)
+			for range 100 {
+				kept = n.make(key)
+			}
+			runtime.ReadMemStats(&after)
+			least = min(least, after.TotalAlloc-before.TotalAlloc)
+		}
+		require.EqualValues(t, c.bytes, least/100, "a key of %d bytes", c.length)
+	}
+}
+
+// kept makes its value escape.
+var kept *state
+
+// TestMap_EmptyValues: values have addresses of their own even if nothing is in them.
+func TestMap_EmptyValues(t *testing.T) {
+	m := NewMap[int, struct{}](1000, 0)
+	all := map[*struct{}]bool{}
+	for key := range 100 {
+		v, _ := m.LoadOrCompute(m.Hash(key), key, func(*struct{}) {})
+		all[v] = true
+	}
+	require.Len(t, all, 100)
+}
+
+// TestMap_ShardOfStrings: the length in a string's hash keeps away from the bits of shard, bucket and fingerprint.
+func TestMap_ShardOfStrings(t *testing.T) {
+	m := NewMap[string, state](1<<20, 0)
+	shards, low := make(map[int]int), make(map[uint64]int)
+	for i := range 64_000 {
+		hash := m.Hash(fmt.Sprintf("%08d", i))
+		shards[m.ShardOf(hash)]++
+		low[hash&(1<<13-1)]++ // a fingerprint and six bits of a bucket
+	}
+	require.Len(t, shards, 64)
+	for _, n := range shards {
+		require.InDelta(t, 1000, n, 200) // six standard deviations
+	}
+	require.Greater(t, len(low), 1<<13-100) // of which 3 are not met
+	for key, length := range map[string]uint64{"": 0, "a": 1, strings.Repeat("a", 254): 254, strings.Repeat("a", 255): 255, strings.Repeat("a", 1<<16): 255} {
+		require.Equal(t, length, m.Hash(key)>>lengthShift&longText)
+	}
+	require.Less(t, bits.Len(uint(maxShards-1)), 64-lengthShift-lengthBits)
+}
+
+func TestNewMap_Size(t *testing.T) {
+	for _, size := range []uintptr{maxSize + 1, math.MaxInt, ^uintptr(0) - 6, ^uintptr(0)} {
+		require.PanicsWithValue(t, fmt.Sprintf("sharded: size is %d, want at most 1073741824", size), func() { NewMap[string, state](1, size) })
+		require.Panics(t, func() { NewMap[int, state](1, size) })
 	}
 }
 
@@ -674,6 +741,49 @@ func TestMap_Strays(t *testing.T) {
 	again, loaded = m.insert(2)
 	require.False(t, loaded)
 	require.Same(t, again, m.First(0))
+
+	for key := range 10 {
+		m.insert(key)
+	}
+	visited := 0
+	m.RangeShard(0, func(uint64, int, *state) bool {
+		visited++
+		return false
+	})
+	require.Equal(t, 1, visited, "goes on with the strays")
+	gone, _ := m.load(5)
+	require.True(t, m.remove(5, gone))
+	require.Zero(t, testing.AllocsPerRun(100, func() { m.remove(5, gone) }), "a stray that is gone")
+}
+
+// TestMap_FirstStrays: the first strays of all come from several goroutines at once, with different hashes.
+func TestMap_FirstStrays(t *testing.T) {
+	rounds := 3000
+	if raceEnabled {
+		rounds = 300
+	}
+	for range rounds {
+		m := NewMap[int, state](1, 0)
+		insert := func(key int) { m.LoadOrCompute(uint64(key%4)<<7, key, func(s *state) { s.n = key }) }
+		for key := range 4 {
+			insert(key)
+		}
+		var wg sync.WaitGroup
+		barrier := make(chan struct{})
+		for key := 4; key < 8; key++ {
+			wg.Go(func() {
+				<-barrier
+				insert(key)
+			})
+		}
+		close(barrier)
+		wg.Wait()
+		for key := range 8 {
+			v, ok := m.Load(uint64(key%4)<<7, key)
+			require.True(t, ok, "key %d", key)
+			require.Equal(t, key, v.n)
+		}
+	}
 }
 
 // TestMap_DeleteLate: the value changes between the look and the delete, seen from inside.

@@ -29,6 +29,7 @@ type nodes[K comparable, V any] struct {
 
 const (
 	wordSize = 8
+	maxSize  = 1 << 30 // of a value
 
 	// The hash of a string has the length in lengthBits bits from lengthShift on, longText for all that are not shorter:
 	// above what xsync takes for a bucket, below what is taken for a shard.
