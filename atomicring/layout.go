@@ -66,7 +66,7 @@ func (l *Layout) RingSize() uintptr { return uintptr(l.slots+1) * 8 }
 
 // NewRing returns an empty ring, in one allocation without pointers. An owner
 // that wants a ring beside something else, in one allocation, may take
-// [Layout.RingSize] zero bytes, aligned like a uint64, for an empty ring.
+// [Layout.RingSize] zero bytes, aligned to 8 bytes, for an empty ring.
 func (l *Layout) NewRing() *Ring {
 	words := make([]atomic.Uint64, l.slots+1)
 	return (*Ring)(unsafe.Pointer(&words[0]))

@@ -56,19 +56,24 @@ type window interface {
 
 // windows are the implementations, for one caller at a time.
 var windows = map[string]func(l *Layout) window{
-	"ring":    func(l *Layout) window { return bareRing{l.NewRing(), l} },
-	"mutex":   func(l *Layout) window { return newMutexRing(l) },
-	"striped": func(l *Layout) window { return &totals{stripedWindow: newStripedWindow(l, 0)} },
-	"credits": func(l *Layout) window { return &totals{stripedWindow: newStripedWindow(l, 2)} },
+	"ring":        func(l *Layout) window { return bareRing{l.NewRing(), l} },
+	"ring/try":    func(l *Layout) window { return tryRing{bareRing{l.NewRing(), l}} },
+	"mutex":       func(l *Layout) window { return newMutexRing(l) },
+	"striped":     func(l *Layout) window { return &totals{stripedWindow: newStripedWindow(l, 0)} },
+	"credits":     func(l *Layout) window { return &totals{stripedWindow: newStripedWindow(l, 2)} },
+	"striped/try": func(l *Layout) window { return tryStriped{newStripedWindow(l, 0)} },
 }
 
 // racers are the implementations, for many callers.
 var racers = map[string]func(l *Layout) window{
 	"ring":              windows["ring"],
+	"ring/try":          windows["ring/try"],
 	"mutex":             windows["mutex"],
 	"striped":           func(l *Layout) window { return newStripedWindow(l, 0) },
 	"credits/stripes=1": func(l *Layout) window { return newStripedWindow(l, 1) },
 	"credits/stripes=4": func(l *Layout) window { return newStripedWindow(l, 4) },
+	"striped/try":       windows["striped/try"],
+	"credits/try":       func(l *Layout) window { return tryStriped{newStripedWindow(l, 4)} },
 }
 
 // A bareRing is a Ring with its layout.
@@ -241,6 +246,31 @@ func (s *stripedWindow) Retire(epoch uint64) (open uint64, ok bool) {
 		s.on.Store(0) // nobody looks at the stripes any more
 	}
 	return open, ok
+}
+
+// A tryRing is a ring that is first asked by TryAdmit, as a limiter does, and a
+// tryStriped is a Striped.
+type (
+	tryRing    struct{ bareRing }
+	tryStriped struct{ *stripedWindow }
+)
+
+func (r tryRing) Admit(epoch, cost, limit uint64) Admission {
+	if cost > 0 {
+		if total, v, ok := r.r.TryAdmit(r.l, epoch, cost, limit); ok {
+			return Admission{Verdict: v, Epoch: r.l.stamp(epoch) - 1, Total: total}
+		}
+	}
+	return r.bareRing.Admit(epoch, cost, limit)
+}
+
+func (s tryStriped) Admit(epoch, cost, limit uint64) Admission {
+	if cost > 0 {
+		if total, v, ok := s.TryAdmit(epoch, cost, limit); ok {
+			return Admission{Verdict: v, Epoch: s.layout.stamp(epoch) - 1, Total: total}
+		}
+	}
+	return s.stripedWindow.Admit(epoch, cost, limit)
 }
 
 // totals is a Striped whose answers have the total without its credits, which

@@ -117,6 +117,24 @@ func (r *Ring) Admit(l *Layout, epoch, cost, limit uint64) Admission {
 	}
 }
 
+// TryAdmit is [Ring.Admit] for a cost of 1 or more in the usual case, and small
+// enough to be inlined: it decides if the ring is open at this very epoch, and no
+// other call comes between. Where it reports false it has done nothing, and Admit
+// has to decide.
+func (r *Ring) TryAdmit(l *Layout, epoch, cost, limit uint64) (total uint64, v Verdict, ok bool) {
+	h := r.head.Load()
+	// The count, if the head is open at this epoch. Every other word is further off
+	// than the largest count: a frozen one by F, a later one by an epoch, an earlier
+	// one, that of no epoch and the retired one round the end.
+	total = h - l.open(l.stamp(epoch))
+	limit = min(limit, l.capacity)
+	if total > limit || cost > limit-total {
+		return total, Denied, total <= l.mask
+	}
+	yield()
+	return total + cost, Admitted, r.head.CompareAndSwap(h, h+cost) // if it fails, see Admit
+}
+
 // advance closes the sub-window that head word h counts and opens the one of
 // stamp x, or the next one where x is not later. It does one attempt at what is
 // left to do and returns the count of the sub-window if it was this call that

@@ -107,6 +107,7 @@ func explore(t *testing.T, preemptions int, scenario func() (threads []func(), c
 type ringWatch struct {
 	r        *Ring
 	l        *Layout
+	try      bool // TryAdmit is asked first
 	limit    uint64
 	counted  map[uint64]uint64 // by epoch
 	admitted uint64
@@ -148,7 +149,11 @@ func newRingWatch(t *testing.T, slots int, limit uint64) *ringWatch {
 }
 
 func (w *ringWatch) admit(epoch, cost uint64) Admission {
-	a := w.r.Admit(w.l, epoch, cost, w.limit)
+	var r window = bareRing{w.r, w.l}
+	if w.try {
+		r = tryRing{bareRing{w.r, w.l}}
+	}
+	a := r.Admit(epoch, cost, w.limit)
 	w.closed += a.Closed
 	if a.Verdict == Admitted {
 		w.counted[a.Epoch] += cost
@@ -333,38 +338,42 @@ func TestSchedule_Ring(t *testing.T) {
 		{"readers and a retirement", 1, 2, []uint64{0}, []program{read(0), retire(1), admit(1)}, 3},
 		{"discard", 2, 2, []uint64{0}, []program{discard, admit(1), admitRefund(0)}, 3},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			orders := explore(t, c.preemptions, func() ([]func(), func() error) {
-				w := newRingWatch(t, c.slots, c.limit)
-				for _, epoch := range c.first {
-					w.admit(epoch, 1)
-				}
-				w.before = words(w.r, w.l)
-				left := len(c.threads)
-				var threads []func()
-				for _, p := range c.threads {
-					threads = append(threads, func() {
-						for _, call := range p {
-							call(w)
-						}
-						left--
-					})
-				}
-				return threads, func() error {
-					if err := w.check(); err != nil || left > 0 {
-						return err
+		for _, try := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/try=%t", c.name, try), func(t *testing.T) {
+				orders := explore(t, c.preemptions, func() ([]func(), func() error) {
+					w := newRingWatch(t, c.slots, c.limit)
+					w.try = try
+					for _, epoch := range c.first {
+						w.admit(epoch, 1)
 					}
-					return w.end()
-				}
+					w.before = words(w.r, w.l)
+					left := len(c.threads)
+					var threads []func()
+					for _, p := range c.threads {
+						threads = append(threads, func() {
+							for _, call := range p {
+								call(w)
+							}
+							left--
+						})
+					}
+					return threads, func() error {
+						if err := w.check(); err != nil || left > 0 {
+							return err
+						}
+						return w.end()
+					}
+				})
+				require.Greater(t, orders, 10)
 			})
-			require.Greater(t, orders, 10)
-		})
+		}
 	}
 }
 
 // A stripedWatch compares a Striped with what its calls reported.
 type stripedWatch struct {
 	s        *stripedWindow
+	try      bool // TryAdmit is asked first
 	limit    uint64
 	counted  map[uint64]uint64 // by epoch
 	admitted uint64
@@ -373,7 +382,11 @@ type stripedWatch struct {
 }
 
 func (w *stripedWatch) admit(epoch, cost uint64) Admission {
-	a := w.s.Admit(epoch, cost, w.limit)
+	var s window = w.s
+	if w.try {
+		s = tryStriped{w.s}
+	}
+	a := s.Admit(epoch, cost, w.limit)
 	w.closed += a.Closed
 	if a.Verdict == Admitted {
 		w.counted[a.Epoch] += cost
@@ -493,10 +506,11 @@ func TestSchedule_Striped(t *testing.T) {
 		{"readers", 2, 8, []uint64{0, 1}, []program{admit(1, 1, 1), read(2), admit(1, 2)}},
 		{"readers and a rollover", 2, 8, []uint64{0}, []program{admit(1, 1, 1), read(1), admit(0, 1)}},
 	} {
-		for _, stripes := range []int{1, 2} {
-			t.Run(fmt.Sprintf("%s/stripes=%d", c.name, stripes), func(t *testing.T) {
+		for i := range 4 {
+			stripes, try := 1+i%2, i/2 == 1
+			t.Run(fmt.Sprintf("%s/stripes=%d/try=%t", c.name, stripes, try), func(t *testing.T) {
 				orders := explore(t, 3, func() ([]func(), func() error) {
-					w := &stripedWatch{limit: c.limit, counted: map[uint64]uint64{}}
+					w := &stripedWatch{try: try, limit: c.limit, counted: map[uint64]uint64{}}
 					w.s = newStripedWindow(mustLayout(t, c.slots, c.limit), stripes)
 					for _, epoch := range c.first {
 						w.admit(epoch, 1)

@@ -97,6 +97,24 @@ func (s *Striped) Admit(epoch, cost, limit uint64) Admission {
 	return s.decide(epoch, cost, limit, true)
 }
 
+// TryAdmit is to Admit what [Ring.TryAdmit] is to [Ring.Admit]. It decides where
+// there are no credits.
+func (s *Striped) TryAdmit(epoch, cost, limit uint64) (total uint64, v Verdict, ok bool) {
+	l := &s.layout
+	x := l.stamp(epoch)
+	h := s.ring.head.Load()
+	total = h - l.open(x)                   // as in Ring.TryAdmit
+	if total > l.mask || s.on.Load() >= x { // on is read after the head, see decide
+		return 0, Denied, false
+	}
+	limit = min(limit, l.capacity)
+	if total > limit || cost > limit-total {
+		return total, Denied, true
+	}
+	yield()
+	return total + cost, Admitted, s.ring.head.CompareAndSwap(h, h+cost)
+}
+
 // AdmitExact is Admit with a Total that does not count credits. It is exact
 // where no other call is under way, and else an estimate.
 func (s *Striped) AdmitExact(epoch, cost, limit uint64) Admission {

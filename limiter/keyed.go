@@ -38,7 +38,7 @@ type KeyedConfig struct {
 //
 // Keys are never evicted to make room. A new key that finds MaxKeys in use is
 // treated as OnFull says; now and then its caller sweeps a part of the keys
-// first, 16,384 or so, which takes some milliseconds. Keys that share an overflow
+// first, 16,384 or so, which takes a millisecond or two. Keys that share an overflow
 // state are held to the limit together, so that they are denied more than they
 // had to be, and Remaining and RetryAfter speak of what they share.
 type Keyed[K comparable] struct {
@@ -94,6 +94,12 @@ func (k *Keyed[K]) AllowN(key K, n uint64) bool {
 		r = k.table.keys.Stray(hash, key)
 	}
 	if r != nil {
+		if _, v, ok := r.TryAdmit(&k.layout, epoch, n, limit); ok {
+			if v == atomicring.Denied {
+				k.noteDenied()
+			}
+			return v == atomicring.Admitted
+		}
 		a = r.Admit(&k.layout, epoch, n, limit)
 		done = a.Epoch == epoch && a.Closed == 0 && a.Verdict != atomicring.Retired
 	}

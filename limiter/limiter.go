@@ -55,17 +55,24 @@ func (l *Limiter) AllowN(n uint64) bool {
 	if limit == Unlimited {
 		return true
 	}
-	if n > limit {
+	if n == 0 || n > limit {
+		if n == 0 && l.Peek(0).Allowed {
+			return true
+		}
 		l.noteDenied()
 		return false
 	}
 	epoch := l.epoch(l.now())
-	// The limit as it is after the reading: see Striped.Lower.
-	a := l.ring.Admit(epoch, n, l.limit.Load())
-	if a.Epoch != epoch || a.Closed > 0 {
-		l.note(a, epoch)
+	limit = l.limit.Load() // as it is after the reading: see Striped.Lower
+	_, v, ok := l.ring.TryAdmit(epoch, n, limit)
+	if !ok {
+		a := l.ring.Admit(epoch, n, limit)
+		if a.Epoch != epoch || a.Closed > 0 {
+			l.note(a, epoch)
+		}
+		v = a.Verdict
 	}
-	if a.Verdict != atomicring.Admitted {
+	if v != atomicring.Admitted {
 		l.noteDenied()
 		return false
 	}

@@ -12,7 +12,7 @@ import (
 // compiler's report names them, less type arguments.
 var inlined = map[string][]string{
 	"atomicring": {
-		"(*Layout).stamp", "(*Layout).open", "(*Layout).stampOf", "(*Layout).index", "(*Layout).sum", "(*Ring).slots", "(*Ring).freeze",
+		"(*Layout).stamp", "(*Layout).open", "(*Layout).stampOf", "(*Layout).index", "(*Layout).sum", "(*Ring).slots", "(*Ring).freeze", "(*Ring).TryAdmit",
 		"(*Striped).credits", "(*stripes).at", "(*stripes).charge",
 		"CellDeadline", "cellLive", "peekCell",
 		"yield",
