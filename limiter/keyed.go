@@ -88,25 +88,20 @@ func (k *Keyed[K]) AllowN(key K, n uint64) bool {
 	hash := k.table.keys.Hash(key)
 	epoch := k.epoch(k.now())
 	var a atomicring.Admission
-	done := false
 	r := k.table.keys.First(hash)
 	if !k.table.keys.Has(hash, r, key) {
 		r = k.table.keys.Stray(hash, key)
 	}
 	if r != nil {
 		if _, v, ok := r.TryAdmit(&k.layout, epoch, n, limit); ok {
-			if v == atomicring.Denied {
+			if v != atomicring.Admitted {
 				k.noteDenied()
 			}
 			return v == atomicring.Admitted
 		}
 		a = r.Admit(&k.layout, epoch, n, limit)
-		done = a.Epoch == epoch && a.Closed == 0 && a.Verdict != atomicring.Retired
 	}
-	if !done { // no ring, a retired one, or something to note
-		_, a, _ = k.complete(r, a, hash, key, n, limit, epoch)
-	}
-	if a.Verdict != atomicring.Admitted {
+	if _, a, _ = k.complete(r, a, hash, key, n, limit, epoch); a.Verdict != atomicring.Admitted {
 		k.noteDenied()
 		return false
 	}
