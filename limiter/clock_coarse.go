@@ -4,14 +4,21 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 	"weak"
 )
 
-// minResolution is the finest resolution of a CoarseClock, and also the finest tick of a limiter.
-const minResolution = time.Microsecond
+const (
+	// minResolution is the finest resolution of a CoarseClock, and also the finest tick of a limiter.
+	minResolution = time.Microsecond
+	// longestStall is how long a refresher seldom waits for a processor, and nudges is how many denials there are for each that
+	// looks whether it does.
+	longestStall = 100 * time.Millisecond
+	nudges       = 64
+)
 
 // CoarseClock is the system clock, read twice per resolution by a goroutine of its own and remembered in between, so that
 // Now costs one load. Use it where reading the system clock is most of what a decision costs.
@@ -28,8 +35,8 @@ const minResolution = time.Microsecond
 // What a stall does to a limiter: it counts one sub-window more, which makes up for readings that are up to a tick (window /
 // slots) old. When a reading stands still for longer than that, the limiter lets its own time fall behind for good by what is
 // too much, so that nothing expires early: its limit holds over every interval, and what expires in that window does so
-// later. A resolution, and a tick, of tens of milliseconds keep that rare. With shorter ticks, and more goroutines that never
-// rest than processors, use the [SystemClock].
+// later. A tick of 100 milliseconds keeps that rare. With shorter ticks one denial in 64 looks at the system clock, and does
+// what the goroutine has no processor for.
 type CoarseClock struct {
 	_          [64]byte     // now is read all the time, and what others write may come before it
 	now        atomic.Int64 // nanoseconds since origin, or closedReading
@@ -132,6 +139,20 @@ func (c *CoarseClock) exact() time.Duration { return SystemClock{}.Now() - c.ori
 func (c *CoarseClock) advance() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.step()
+}
+
+// nudge is for those whom a reading that stands still keeps waiting: one call in many advances it, if a refresh is due and
+// nobody else is at it.
+func (c *CoarseClock) nudge() {
+	if rand.Uint32()%nudges == 0 && c.exact()-c.Now() > c.resolution/2 && c.mu.TryLock() {
+		c.step()
+		c.mu.Unlock()
+	}
+}
+
+// step is advance for a caller that holds the lock.
+func (c *CoarseClock) step() time.Duration {
 	now := c.exact()
 	old := c.now.Load()
 	if old == closedReading || old >= int64(now) {

@@ -99,6 +99,59 @@ func stalledClock(resolution time.Duration) *CoarseClock {
 	return c
 }
 
+// TestCoarseClock_Nudged: where a clock's goroutine gets no processor, those who are denied move the reading on, if it can
+// matter to them.
+func TestCoarseClock_Nudged(t *testing.T) {
+	const window = 100 * time.Millisecond
+	ask := map[string]func(t *testing.T, c *CoarseClock) func() bool{
+		"Limiter": func(t *testing.T, c *CoarseClock) func() bool {
+			return newLimiter(t, Config{Limit: 1, Window: window, Clock: c}).Allow
+		},
+		"Limiter/Attempt": func(t *testing.T, c *CoarseClock) func() bool {
+			l := newLimiter(t, Config{Limit: 1, Window: window, Clock: c})
+			return func() bool { return l.Attempt(1).Allowed }
+		},
+		"Keyed": func(t *testing.T, c *CoarseClock) func() bool {
+			k := newKeyed[int](t, KeyedConfig{Config: Config{Limit: 1, Window: window, Clock: c}, SweepEvery: NoSweep})
+			return func() bool { return k.Allow(1) }
+		},
+		"MemoryStore": func(t *testing.T, c *CoarseClock) func() bool {
+			s := newStore(t, MemoryStoreConfig{Clock: c, SweepEvery: NoSweep})
+			return func() bool {
+				allowed, _, _ := s.Attempt("k", 1, window)
+				return allowed
+			}
+		},
+		"MemoryStore/many": func(t *testing.T, c *CoarseClock) func() bool {
+			s := newStore(t, MemoryStoreConfig{Clock: c, SweepEvery: NoSweep})
+			results := make([]StoreResult, 2)
+			return func() bool {
+				return s.AttemptMany([]StoreItem{{Key: "a", Max: 1, Decay: window, Cost: 1}, {Key: "b", Max: 1, Decay: window, Cost: 1}}, results) < 0
+			}
+		},
+	}
+	for name, start := range ask {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := stalledClock(5 * time.Millisecond)
+				defer c.Close()
+				allow := start(t, c)
+				require.True(t, allow())
+				began := time.Now()
+				for denials := 0; !allow(); denials++ {
+					require.LessOrEqual(t, time.Since(began), window*13/10)
+					if denials%1000 == 0 {
+						time.Sleep(500 * time.Microsecond)
+					}
+				}
+				require.GreaterOrEqual(t, time.Since(began), window)
+			})
+		})
+	}
+	c := newCoarseClock(t, 5*time.Millisecond)
+	require.Nil(t, newLimiter(t, Config{Limit: 1, Window: 10 * longestStall, Clock: c}).nudged, "its ticks are longer than a stall")
+}
+
 // TestCoarseClock_LongSteps refreshes a clock too late: a paced reading moves in no long step.
 func TestCoarseClock_LongSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -85,7 +85,11 @@ func (s *MemoryStore) Attempt(key string, max int, decay time.Duration) (allowed
 	var q request
 	s.request(&q, key, max, decay, 1, now)
 	s.charge(&q)
-	return q.answer.Verdict == atomicring.Admitted, int(q.answer.Count), s.rest(&q, now)
+	allowed = q.answer.Verdict == atomicring.Admitted
+	if !allowed {
+		s.nudge()
+	}
+	return allowed, int(q.answer.Count), s.rest(&q, now)
 }
 
 // AttemptMany counts every item or none, see [MultiStore].
@@ -96,19 +100,24 @@ func (s *MemoryStore) AttemptMany(items []StoreItem, results []StoreResult) (den
 		s.request(&q, items[0].Key, items[0].Max, items[0].Decay, items[0].Cost, now)
 		s.charge(&q)
 		s.result(&results[0], &q, now)
-		return firstDenied(results[:1])
+		denied = firstDenied(results[:1])
+	} else {
+		var few [8]request
+		requests := few[:min(len(items), len(few))]
+		if len(items) > len(few) {
+			requests = make([]request, len(items))
+		}
+		for i := range items {
+			item := &items[i]
+			requests[i].item = i
+			s.request(&requests[i], item.Key, item.Max, item.Decay, item.Cost, now)
+		}
+		denied = s.attemptMany(requests, results[:len(items)], now)
 	}
-	var few [8]request
-	requests := few[:min(len(items), len(few))]
-	if len(items) > len(few) {
-		requests = make([]request, len(items))
+	if denied >= 0 {
+		s.nudge()
 	}
-	for i := range items {
-		item := &items[i]
-		requests[i].item = i
-		s.request(&requests[i], item.Key, item.Max, item.Decay, item.Cost, now)
-	}
-	return s.attemptMany(requests, results[:len(items)], now)
+	return denied
 }
 
 // Refund gives a charge back, see [MultiStore]. What was counted in an overflow

@@ -179,11 +179,12 @@ func (p *policy) stats(s *Stats) {
 	}
 }
 
-// noteDenied counts a denial if that is switched on.
+// noteDenied is called for each denial, and counts it if that is switched on.
 func (p *policy) noteDenied() {
 	if p.denied != nil {
 		p.denied.Inc()
 	}
+	p.nudge()
 }
 
 // unlimited is the decision where there is no limit.

@@ -15,6 +15,7 @@ type timeline struct {
 	paced      *atomic.Int64 // the reading of a coarse clock; for others unpaced
 	pacedFrom  time.Duration // origin, for a coarse clock
 	unpaced    atomic.Int64  // always below pacedFrom
+	nudged     *CoarseClock  // coarse, where it can stand still for longer than the slack
 	origin     time.Duration
 	tick       time.Duration
 	resolution time.Duration
@@ -34,6 +35,9 @@ func (tl *timeline) start(clock Clock, tick, slack time.Duration) {
 		tl.coarse, tl.paced = c, c.pacedBy(slack)
 		tl.origin = tl.reading()
 		tl.pacedFrom = tl.origin
+		if slack < longestStall {
+			tl.nudged = c
+		}
 		return
 	}
 	tl.unpaced.Store(-1)
@@ -91,6 +95,14 @@ func (tl *timeline) outside(reading time.Duration) time.Duration {
 		return 0
 	}
 	return math.MaxInt64
+}
+
+// nudge is called where something was denied: nobody is in a hurry then, and may
+// only wait for the clock.
+func (tl *timeline) nudge() {
+	if tl.nudged != nil {
+		tl.nudged.nudge()
+	}
 }
 
 // epoch returns the epoch of now.
