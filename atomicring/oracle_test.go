@@ -57,11 +57,11 @@ type window interface {
 // windows are the implementations, for one caller at a time.
 var windows = map[string]func(l *Layout) window{
 	"ring":        func(l *Layout) window { return bareRing{l.NewRing(), l} },
-	"ring/try":    func(l *Layout) window { return tryRing{bareRing{l.NewRing(), l}} },
+	"ring/try":    func(l *Layout) window { return tryFirst{bareRing{l.NewRing(), l}, l} },
 	"mutex":       func(l *Layout) window { return newMutexRing(l) },
 	"striped":     func(l *Layout) window { return &totals{stripedWindow: newStripedWindow(l, 0)} },
 	"credits":     func(l *Layout) window { return &totals{stripedWindow: newStripedWindow(l, 2)} },
-	"striped/try": func(l *Layout) window { return tryStriped{newStripedWindow(l, 0)} },
+	"striped/try": func(l *Layout) window { return tryFirst{newStripedWindow(l, 0), l} },
 }
 
 // racers are the implementations, for many callers.
@@ -73,7 +73,7 @@ var racers = map[string]func(l *Layout) window{
 	"credits/stripes=1": func(l *Layout) window { return newStripedWindow(l, 1) },
 	"credits/stripes=4": func(l *Layout) window { return newStripedWindow(l, 4) },
 	"striped/try":       windows["striped/try"],
-	"credits/try":       func(l *Layout) window { return tryStriped{newStripedWindow(l, 4)} },
+	"credits/try":       func(l *Layout) window { return tryFirst{newStripedWindow(l, 4), l} },
 }
 
 // A bareRing is a Ring with its layout.
@@ -85,6 +85,9 @@ type bareRing struct {
 func (b bareRing) Open(epoch, count uint64) { b.r.Open(b.l, epoch, count) }
 func (b bareRing) Admit(epoch, cost, limit uint64) Admission {
 	return b.r.Admit(b.l, epoch, cost, limit)
+}
+func (b bareRing) TryAdmit(epoch, cost, limit uint64) (uint64, Verdict, bool) {
+	return b.r.TryAdmit(b.l, epoch, cost, limit)
 }
 func (b bareRing) Peek(epoch, cost, limit uint64) Admission {
 	return b.r.Peek(b.l, epoch, cost, limit)
@@ -248,29 +251,25 @@ func (s *stripedWindow) Retire(epoch uint64) (open uint64, ok bool) {
 	return open, ok
 }
 
-// A tryRing is a ring that is first asked by TryAdmit, as a limiter does, and a
-// tryStriped is a Striped.
-type (
-	tryRing    struct{ bareRing }
-	tryStriped struct{ *stripedWindow }
-)
-
-func (r tryRing) Admit(epoch, cost, limit uint64) Admission {
-	if cost > 0 {
-		if total, v, ok := r.r.TryAdmit(r.l, epoch, cost, limit); ok {
-			return Admission{Verdict: v, Epoch: r.l.stamp(epoch) - 1, Total: total}
-		}
-	}
-	return r.bareRing.Admit(epoch, cost, limit)
+// A trier is a window that has TryAdmit as well.
+type trier interface {
+	window
+	TryAdmit(epoch, cost, limit uint64) (total uint64, v Verdict, ok bool)
 }
 
-func (s tryStriped) Admit(epoch, cost, limit uint64) Admission {
+// tryFirst asks TryAdmit first, as a limiter does.
+type tryFirst struct {
+	trier
+	l *Layout
+}
+
+func (w tryFirst) Admit(epoch, cost, limit uint64) Admission {
 	if cost > 0 {
-		if total, v, ok := s.TryAdmit(epoch, cost, limit); ok {
-			return Admission{Verdict: v, Epoch: s.layout.stamp(epoch) - 1, Total: total}
+		if total, v, ok := w.TryAdmit(epoch, cost, limit); ok {
+			return Admission{Verdict: v, Epoch: w.l.stamp(epoch) - 1, Total: total}
 		}
 	}
-	return s.stripedWindow.Admit(epoch, cost, limit)
+	return w.trier.Admit(epoch, cost, limit)
 }
 
 // totals is a Striped whose answers have the total without its credits, which

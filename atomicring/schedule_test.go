@@ -101,6 +101,29 @@ func explore(t *testing.T, preemptions int, scenario func() (threads []func(), c
 	}
 }
 
+// perform returns what [explore] wants of programs, each a thread's calls on w:
+// the threads, and a check of w after every step and at the end.
+func perform[W interface {
+	check() error
+	end() error
+}, P ~[]func(W)](w W, programs []P) (threads []func(), check func() error) {
+	left := len(programs)
+	for _, p := range programs {
+		threads = append(threads, func() {
+			for _, call := range p {
+				call(w)
+			}
+			left--
+		})
+	}
+	return threads, func() error {
+		if err := w.check(); err != nil || left > 0 {
+			return err
+		}
+		return w.end()
+	}
+}
+
 // A ringWatch knows what the calls on a ring reported, and compares every word
 // of the ring with it after every step. I1 to I6 are those of the package
 // comment.
@@ -149,11 +172,12 @@ func newRingWatch(t *testing.T, slots int, limit uint64) *ringWatch {
 }
 
 func (w *ringWatch) admit(epoch, cost uint64) Admission {
-	var r window = bareRing{w.r, w.l}
+	ring := bareRing{w.r, w.l}
+	ask := ring.Admit
 	if w.try {
-		r = tryRing{bareRing{w.r, w.l}}
+		ask = tryFirst{ring, w.l}.Admit
 	}
-	a := r.Admit(epoch, cost, w.limit)
+	a := ask(epoch, cost, w.limit)
 	w.closed += a.Closed
 	if a.Verdict == Admitted {
 		w.counted[a.Epoch] += cost
@@ -347,22 +371,7 @@ func TestSchedule_Ring(t *testing.T) {
 						w.admit(epoch, 1)
 					}
 					w.before = words(w.r, w.l)
-					left := len(c.threads)
-					var threads []func()
-					for _, p := range c.threads {
-						threads = append(threads, func() {
-							for _, call := range p {
-								call(w)
-							}
-							left--
-						})
-					}
-					return threads, func() error {
-						if err := w.check(); err != nil || left > 0 {
-							return err
-						}
-						return w.end()
-					}
+					return perform(w, c.threads)
 				})
 				require.Greater(t, orders, 10)
 			})
@@ -382,11 +391,11 @@ type stripedWatch struct {
 }
 
 func (w *stripedWatch) admit(epoch, cost uint64) Admission {
-	var s window = w.s
+	ask := w.s.Admit
 	if w.try {
-		s = tryStriped{w.s}
+		ask = tryFirst{w.s, &w.s.layout}.Admit
 	}
-	a := s.Admit(epoch, cost, w.limit)
+	a := ask(epoch, cost, w.limit)
 	w.closed += a.Closed
 	if a.Verdict == Admitted {
 		w.counted[a.Epoch] += cost
@@ -506,34 +515,20 @@ func TestSchedule_Striped(t *testing.T) {
 		{"readers", 2, 8, []uint64{0, 1}, []program{admit(1, 1, 1), read(2), admit(1, 2)}},
 		{"readers and a rollover", 2, 8, []uint64{0}, []program{admit(1, 1, 1), read(1), admit(0, 1)}},
 	} {
-		for i := range 4 {
-			stripes, try := 1+i%2, i/2 == 1
-			t.Run(fmt.Sprintf("%s/stripes=%d/try=%t", c.name, stripes, try), func(t *testing.T) {
-				orders := explore(t, 3, func() ([]func(), func() error) {
-					w := &stripedWatch{try: try, limit: c.limit, counted: map[uint64]uint64{}}
-					w.s = newStripedWindow(mustLayout(t, c.slots, c.limit), stripes)
-					for _, epoch := range c.first {
-						w.admit(epoch, 1)
-					}
-					left := len(c.threads)
-					var threads []func()
-					for _, p := range c.threads {
-						threads = append(threads, func() {
-							for _, call := range p {
-								call(w)
-							}
-							left--
-						})
-					}
-					return threads, func() error {
-						if err := w.check(); err != nil || left > 0 {
-							return err
+		for _, stripes := range []int{1, 2} {
+			for _, try := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/stripes=%d/try=%t", c.name, stripes, try), func(t *testing.T) {
+					orders := explore(t, 3, func() ([]func(), func() error) {
+						w := &stripedWatch{try: try, limit: c.limit, counted: map[uint64]uint64{}}
+						w.s = newStripedWindow(mustLayout(t, c.slots, c.limit), stripes)
+						for _, epoch := range c.first {
+							w.admit(epoch, 1)
 						}
-						return w.end()
-					}
+						return perform(w, c.threads)
+					})
+					require.Greater(t, orders, 10)
 				})
-				require.Greater(t, orders, 10)
-			})
+			}
 		}
 	}
 }

@@ -76,7 +76,7 @@ func NewCoarseClock(resolution time.Duration) (*CoarseClock, error) {
 		stop:       make(chan struct{}),
 		done:       make(chan struct{}),
 	}
-	go refresh(weak.Make(c), resolution/2, c.stop, c.done)
+	go refresh(weak.Make(c), c.period(), c.stop, c.done)
 	return c, nil
 }
 
@@ -145,7 +145,7 @@ func (c *CoarseClock) advance() time.Duration {
 // nudge is for those whom a reading that stands still keeps waiting: one call in many advances it, if a refresh is due and
 // nobody else is at it.
 func (c *CoarseClock) nudge() {
-	if rand.Uint32()%nudges == 0 && c.exact()-c.Now() > c.resolution/2 && c.mu.TryLock() {
+	if rand.Uint32()%nudges == 0 && c.exact()-c.Now() > c.period() && c.mu.TryLock() {
 		c.step()
 		c.mu.Unlock()
 	}
@@ -174,6 +174,9 @@ func (c *CoarseClock) step() time.Duration {
 	c.late += c.exact() - now
 	return now
 }
+
+// period is the time between two refreshes.
+func (c *CoarseClock) period() time.Duration { return c.resolution / 2 }
 
 // tolerance is how much lateness is not counted yet.
 func (c *CoarseClock) tolerance() time.Duration { return c.resolution / 8 }

@@ -199,24 +199,22 @@ func (m *Map[K, V]) addStray(hash uint64, v *V) {
 // The value must be one of this map's, in it or deleted. Where it is no longer in the map, nothing is allocated and no lock
 // is taken. The value and its key stay what they are for whoever holds them.
 func (m *Map[K, V]) Delete(hash uint64, v *V) bool {
-	// Look first: xsync has no way to keep a value but to store it anew.
-	shard := m.shards[m.ShardOf(hash)]
-	if first, ok := shard.Load(hash); ok && first == v {
-		return deleteValue(shard, hash, v)
+	if deleteValue(m.shards[m.ShardOf(hash)], hash, v) {
+		return true
 	}
 	strays := m.strays.Load()
-	if strays == nil || v == nil {
-		return false
-	}
-	key := hashedKey[K]{hash, m.nodes.key(hash, v)}
-	if stray, ok := strays.Load(key); !ok || stray != v {
-		return false
-	}
-	return deleteValue(strays, key, v)
+	return strays != nil && v != nil && deleteValue(strays, hashedKey[K]{hash, m.nodes.key(hash, v)}, v)
 }
 
-// deleteValue deletes key from m if its value is v.
-func deleteValue[K comparable, V any](m *xsync.MapOf[K, *V], key K, v *V) (deleted bool) {
+// deleteValue deletes key from m if its value is v, and reports whether it did.
+func deleteValue[K comparable, V any](m *xsync.MapOf[K, *V], key K, v *V) bool {
+	// Look first: xsync has no way to keep a value but to store it anew.
+	old, ok := m.Load(key)
+	return ok && old == v && deleteSeen(m, key, v)
+}
+
+// deleteSeen is deleteValue for a key whose value was seen to be v.
+func deleteSeen[K comparable, V any](m *xsync.MapOf[K, *V], key K, v *V) (deleted bool) {
 	m.Compute(key, func(old *V, loaded bool) (*V, bool) {
 		deleted = loaded && old == v
 		return old, deleted || !loaded // to delete an absent key does nothing

@@ -792,13 +792,13 @@ func TestMap_DeleteLate(t *testing.T) {
 	hash := m.Hash(1)
 	old, _ := m.LoadOrCompute(hash, 1, func(*state) {})
 	require.True(t, m.Delete(hash, old))
-	require.False(t, deleteValue(m.shards[0], hash, old), "deleted meanwhile")
+	require.False(t, deleteSeen(m.shards[0], hash, old), "deleted meanwhile")
 	require.Zero(t, m.Len(), "the delete has inserted the key")
 	v, _ := m.LoadOrCompute(hash, 1, func(*state) {})
-	require.False(t, deleteValue(m.shards[0], hash, old), "replaced meanwhile")
+	require.False(t, deleteSeen(m.shards[0], hash, old), "replaced meanwhile")
 	require.Equal(t, map[int]*state{1: v}, contents(m))
 	require.Equal(t, 1, m.Len())
-	require.True(t, deleteValue(m.shards[0], hash, v))
+	require.True(t, deleteSeen(m.shards[0], hash, v))
 	require.Zero(t, m.Len())
 }
 
