@@ -64,7 +64,8 @@ type Ring struct {
 
 // slots returns the slot words that follow the head.
 func (r *Ring) slots(l *Layout) []atomic.Uint64 {
-	return unsafe.Slice(&r.head, l.slots+1)[1:]
+	n := l.slots + 1
+	return (*[MaxSlots + 1]atomic.Uint64)(unsafe.Pointer(r))[1:n:n] // checks less than unsafe.Slice
 }
 
 // Open gives a ring that nobody else holds yet its first epoch, with count

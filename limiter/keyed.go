@@ -109,8 +109,9 @@ func (k *Keyed[K]) AllowN(key K, n uint64) bool {
 }
 
 // Attempt is AllowN with details.
-func (k *Keyed[K]) Attempt(key K, n uint64) Decision {
-	return k.AttemptLimit(key, n, k.limit.Load())
+func (k *Keyed[K]) Attempt(key K, n uint64) (d Decision) {
+	k.attemptInto(&d, key, n, k.limit.Load())
+	return d
 }
 
 // AttemptLimit is Attempt with a limit for this call alone, for keys that have
@@ -119,11 +120,16 @@ func (k *Keyed[K]) Attempt(key K, n uint64) Decision {
 // [Unlimited]; one above Unlimited is no limit at all but a negative number
 // converted, and acts as 0.
 func (k *Keyed[K]) AttemptLimit(key K, n, limit uint64) (d Decision) {
-	k.decide(&d, key, n, callLimit(limit), unread)
+	k.attemptInto(&d, key, n, limit)
+	return d
+}
+
+// attemptInto is AttemptLimit, see [Limiter.attemptInto].
+func (k *Keyed[K]) attemptInto(d *Decision, key K, n, limit uint64) {
+	k.decide(d, key, n, callLimit(limit), unread)
 	if !d.Allowed {
 		k.noteDenied()
 	}
-	return d
 }
 
 // Peek returns what Attempt would answer, takes nothing and creates no key.
@@ -267,7 +273,11 @@ func (k *Keyed[K]) decide(d *Decision, key K, n, limit uint64, now time.Duration
 		r = k.table.keys.Stray(hash, key)
 	}
 	if r != nil {
-		a = r.Admit(&k.layout, epoch, n, limit)
+		total, v, ok := r.TryAdmit(&k.layout, epoch, n, limit)
+		a = atomicring.Admission{Verdict: v, Epoch: epoch, Total: total}
+		if !ok {
+			a = r.Admit(&k.layout, epoch, n, limit)
+		}
 		done = a.Epoch == epoch && a.Closed == 0 && a.Verdict != atomicring.Retired
 	}
 	if !done { // no ring, a retired one, or something to note

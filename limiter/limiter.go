@@ -81,11 +81,17 @@ func (l *Limiter) AllowN(n uint64) bool {
 
 // Attempt is AllowN with details.
 func (l *Limiter) Attempt(n uint64) (d Decision) {
-	l.decide(&d, n, l.limit.Load(), unread)
+	l.attemptInto(&d, n)
+	return d
+}
+
+// attemptInto is Attempt, which is inlined so that a decision is made where the
+// caller wants it: to copy one that has just been written takes as long as a CAS.
+func (l *Limiter) attemptInto(d *Decision, n uint64) {
+	l.decide(d, n, l.limit.Load(), unread)
 	if !d.Allowed {
 		l.noteDenied()
 	}
-	return d
 }
 
 // Peek returns what Attempt would answer, and takes nothing.
@@ -176,12 +182,17 @@ func (l *Limiter) decide(d *Decision, n, limit uint64, now time.Duration) receip
 		now = l.now()
 	}
 	epoch := l.epoch(now)
-	a := l.ring.AdmitExact(epoch, n, limit)
-	if a.Epoch != epoch || a.Closed > 0 {
-		l.note(a, epoch)
+	total, v, ok := l.ring.TryAdmit(epoch, n, limit)
+	a := atomicring.Admission{Verdict: v, Epoch: epoch, Total: total}
+	if !ok {
+		a = l.ring.AdmitExact(epoch, n, limit)
+		if a.Epoch != epoch || a.Closed > 0 {
+			l.note(a, epoch)
+		}
 	}
 	if a.Verdict != atomicring.Admitted {
-		l.answer(d, a, n, limit, epoch, now)
+		retry, reset, ok := l.ring.RetryAfter(epoch, n, limit)
+		l.answer(d, a, n, limit, retry, reset, ok, now)
 		return receipt{}
 	}
 	l.taken(d, a, limit, now)
@@ -198,11 +209,7 @@ func (l *Limiter) look(d *Decision, n, limit uint64, now time.Duration) {
 		now = l.now()
 	}
 	epoch := l.epoch(now)
-	l.answer(d, l.ring.Peek(epoch, n, limit), n, limit, epoch, now)
-}
-
-// answer is the decision where nothing was counted.
-func (l *Limiter) answer(d *Decision, a atomicring.Admission, n, limit, epoch uint64, now time.Duration) {
+	a := l.ring.Peek(epoch, n, limit)
 	retry, reset, ok := l.ring.RetryAfter(epoch, n, limit)
-	l.policy.answer(d, a, n, limit, retry, reset, ok, now)
+	l.answer(d, a, n, limit, retry, reset, ok, now)
 }

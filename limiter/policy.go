@@ -179,8 +179,15 @@ func (p *policy) stats(s *Stats) {
 	}
 }
 
-// noteDenied is called for each denial, and counts it if that is switched on.
+// noteDenied is called for each denial.
 func (p *policy) noteDenied() {
+	if p.denied != nil || p.nudged != nil {
+		p.denial()
+	}
+}
+
+// denial counts a denial, if that is switched on, and nudges the clock.
+func (p *policy) denial() {
 	if p.denied != nil {
 		p.denied.Inc()
 	}
