@@ -41,6 +41,7 @@ const (
 	FloorClock = "floor-clock" // one reading of the system clock
 	FloorCAS   = "floor-cas"   // one load and CAS of a word of one's own
 	FloorMap   = "floor-map"   // one xsync Load of the key
+	FloorKey   = "floor-key"   // both: one xsync Load of the key, and one load and CAS of its word
 )
 
 // Ours returns the implementations of this module: ringfence, the mutex
@@ -55,6 +56,7 @@ func Ours() []Implementation {
 		{Name: FloorClock, Clocks: floor, Single: readClock, Keyed: readClock, Floor: true},
 		{Name: FloorCAS, Clocks: floor, Single: casWord, Keyed: casWord, Floor: true},
 		{Name: FloorMap, Clocks: floor, Keyed: loadMap, Floor: true},
+		{Name: FloorKey, Clocks: floor, Keyed: casKey, Floor: true},
 	}
 }
 
@@ -142,14 +144,18 @@ type (
 	mapFloor struct {
 		m *xsync.MapOf[string, *atomic.Uint64]
 	}
+	keyFloor struct{ *mapFloor }
 )
+
+func newMapFloor() *mapFloor { return &mapFloor{xsync.NewMapOf[string, *atomic.Uint64]()} }
 
 func always(Setup) (Limiter, error)    { return alwaysFloor{}, nil }
 func readClock(Setup) (Limiter, error) { return &clockFloor{limiter.SystemClock{}}, nil }
 func casWord(Setup) (Limiter, error)   { return new(casFloor), nil }
 func loadMap(s Setup) (Limiter, error) {
-	return &mapFloor{xsync.NewMapOf[string, *atomic.Uint64]()}, nil
+	return newMapFloor(), nil
 }
+func casKey(s Setup) (Limiter, error) { return &keyFloor{newMapFloor()}, nil }
 
 func (alwaysFloor) Allow(string) bool { return true }
 func (alwaysFloor) Close()            {}
@@ -165,11 +171,19 @@ func (f *casFloor) Goroutine() Limiter { return new(casFloor) }
 func (f *casFloor) Close()             {}
 
 // Allow looks the key up. Only the first pass over the keys stores them.
-func (f *mapFloor) Allow(key string) bool {
-	if _, ok := f.m.Load(key); ok {
-		return true
+func (f *mapFloor) Allow(key string) bool { return f.word(key) != nil }
+func (*mapFloor) Close()                  {}
+
+func (f *mapFloor) word(key string) *atomic.Uint64 {
+	word, ok := f.m.Load(key)
+	if !ok {
+		word, _ = f.m.LoadOrStore(key, new(atomic.Uint64))
 	}
-	f.m.LoadOrStore(key, new(atomic.Uint64))
-	return true
+	return word
 }
-func (*mapFloor) Close() {}
+
+func (f *keyFloor) Allow(key string) bool {
+	word := f.word(key)
+	old := word.Load()
+	return word.CompareAndSwap(old, old+1)
+}
