@@ -61,15 +61,14 @@ func (l *Layout) Capacity() uint64 { return l.capacity }
 // too lax.
 func (l *Layout) MaxEpoch() uint64 { return l.maxStamp - 1 }
 
-// RingSize returns what a ring takes, in bytes: slots + 1 words.
-func (l *Layout) RingSize() uintptr { return uintptr(l.slots+1) * 8 }
-
-// NewRing returns an empty ring, in one allocation without pointers. An owner
-// that wants a ring beside something else, in one allocation, may take
-// [Layout.RingSize] zero bytes, aligned to 8 bytes, for an empty ring.
+// NewRing returns an empty ring. Its head has a cache line to itself.
 func (l *Layout) NewRing() *Ring {
-	words := make([]atomic.Uint64, l.slots+1)
-	return (*Ring)(unsafe.Pointer(&words[0]))
+	r := &new(struct {
+		Ring
+		_ [64 - unsafe.Sizeof(Ring{})]byte
+	}).Ring
+	r.init(l)
+	return r
 }
 
 // stamp returns epoch + 1, clamped. Words hold stamps, so that a zero word is

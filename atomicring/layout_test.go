@@ -4,7 +4,6 @@ import (
 	"math"
 	"math/bits"
 	"runtime"
-	"sync/atomic"
 	"testing"
 	"unsafe"
 
@@ -135,49 +134,60 @@ func TestLayout_Index(t *testing.T) {
 	}
 }
 
-// TestLayout_RingSize keeps the memory promise: a handle of one pointer, N + 1
-// words behind it.
-func TestLayout_RingSize(t *testing.T) {
-	require.Equal(t, uintptr(8), unsafe.Sizeof(Ring{}))
+// TestRing_Size keeps the memory promise: two words that an owner may have beside
+// something else, and N slots in one object.
+func TestRing_Size(t *testing.T) {
+	if unsafe.Sizeof(uintptr(0)) == 8 {
+		require.Equal(t, uintptr(16), unsafe.Sizeof(Ring{}))
+	}
 	require.Equal(t, uintptr(0), unsafe.Offsetof(Ring{}.head))
 	l := mustLayout(t, 11, 1<<29-1)
-	require.Equal(t, 1.0, testing.AllocsPerRun(100, func() { kept = l.NewRing() }))
-	require.Len(t, kept.slots(l), 11)
+	require.Len(t, l.NewRing().slots(l), 11)
 
 	const rings = 1000
 	least := uint64(math.MaxUint64)
 	for range 5 { // the least of several: the test's own runtime allocates too
+		owned := make([]Ring, rings)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		for range rings {
-			kept = l.NewRing()
+		for i := range owned {
+			owned[i].Open(l, 0, 0)
 		}
 		runtime.ReadMemStats(&after)
+		require.Equal(t, uint64(rings), after.Mallocs-before.Mallocs)
 		least = min(least, after.TotalAlloc-before.TotalAlloc)
 	}
-	require.Equal(t, uint64(96), least/rings, "bytes of a ring of 11 slots")
+	require.Equal(t, uint64(96), least/rings, "bytes of 11 slots")
 }
 
-// kept makes its ring escape.
-var kept *Ring
+// TestLayout_NewRingLines: the heads of two rings are in different lines of 64
+// bytes.
+func TestLayout_NewRingLines(t *testing.T) {
+	l := mustLayout(t, 11, 1000)
+	lines := map[uintptr]*Ring{}
+	for range 100 {
+		r := l.NewRing()
+		line := uintptr(unsafe.Pointer(r)) / 64
+		require.NotContains(t, lines, line)
+		lines[line] = r
+	}
+}
 
-// TestLayout_RingInPlace: zero bytes of an owner's are a ring, which stays within
-// them.
-func TestLayout_RingInPlace(t *testing.T) {
-	const guard = 0xa5a5a5a5a5a5a5a5
+// TestRing_Owned: a zero Ring of an owner's is one once it was opened, and has
+// nothing but its own slots.
+func TestRing_Owned(t *testing.T) {
 	for _, slots := range []int{1, 2, 11, 100} {
 		l := mustLayout(t, slots, 1000)
-		require.EqualValues(t, 8*(slots+1), l.RingSize())
-		words := make([]atomic.Uint64, 2+l.RingSize()/8)
-		first, last := &words[0], &words[len(words)-1]
-		first.Store(guard)
-		last.Store(guard)
-		in, out := (*Ring)(unsafe.Pointer(&words[1])), l.NewRing()
+		var owned [2]Ring
+		in, out, idle := &owned[0], l.NewRing(), &owned[1]
+		for _, r := range []*Ring{in, out, idle} {
+			r.Open(l, 3, 5)
+		}
 		for epoch := range uint64(5 * slots) {
 			require.Equal(t, out.Admit(l, epoch, epoch%3, 1000), in.Admit(l, epoch, epoch%3, 1000))
 			require.Equal(t, out.Snapshot(l), in.Snapshot(l))
+			require.Len(t, in.Snapshot(l), slots)
 		}
-		require.EqualValues(t, uint64(guard), first.Load())
-		require.EqualValues(t, uint64(guard), last.Load())
+		require.Equal(t, Admission{Admitted, 3, 5, 0}, idle.Peek(l, 3, 0, 1000))
 	}
 }

@@ -51,28 +51,38 @@ type Admission struct {
 // of its [Layout]. It decides by its head word alone; see the package comment
 // for the words and the algorithm.
 //
-// A Ring is made by [Layout.NewRing], or is [Layout.RingSize] zero bytes of its
-// owner's, and is used through the pointer; it must not be copied. All methods
-// may be called at once from any number of goroutines and are lock-free: a CAS
+// The words that decide are apart from those that are read and written once a
+// tick: of a million rings, the heads fit into a processor's caches sooner than
+// the slots.
+//
+// A Ring is made by [Layout.NewRing], or is a zero Ring of its owner's that is
+// opened by [Ring.Open]; it must not be copied. All methods may be called at once
+// from any number of goroutines and are lock-free: a CAS
 // fails only where another caller's succeeded. Admissions and refunds are exact
 // and linearizable, a denial too. A denial at an epoch that is already open
 // writes nothing. No method allocates but [Ring.Snapshot].
 type Ring struct {
-	head atomic.Uint64
-	// The N slot words follow in the same allocation.
+	head  atomic.Uint64
+	first *atomic.Uint64 // of the N slot words
 }
 
-// slots returns the slot words that follow the head.
+// init gives an empty ring its slots.
+func (r *Ring) init(l *Layout) { r.first = &make([]atomic.Uint64, l.slots)[0] }
+
+// slots returns the slot words.
 func (r *Ring) slots(l *Layout) []atomic.Uint64 {
-	n := l.slots + 1
-	return (*[MaxSlots + 1]atomic.Uint64)(unsafe.Pointer(r))[1:n:n] // checks less than unsafe.Slice
+	n := l.slots
+	return (*[MaxSlots]atomic.Uint64)(unsafe.Pointer(r.first))[:n:n] // checks less than unsafe.Slice
 }
 
 // Open gives a ring that nobody else holds yet its first epoch, with count
-// units in it. A ring that replaces another one has to be opened before it is
+// units in it, and, if it is a zero Ring, its slots. A ring that replaces another one has to be opened before it is
 // shared, at no less than the floor that was raised before the other one was
 // retired: see Birth in the package comment.
 func (r *Ring) Open(l *Layout, epoch, count uint64) {
+	if r.first == nil {
+		r.init(l)
+	}
 	r.head.Store(l.open(l.stamp(epoch)) + min(count, l.capacity))
 }
 

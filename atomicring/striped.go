@@ -5,7 +5,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"unsafe"
 )
 
 const (
@@ -47,7 +46,6 @@ const (
 type Striped struct {
 	_       [pad]byte // what is read on every call, apart from what others write
 	layout  Layout
-	ring    *Ring
 	plain   bool // never leave credits
 	stripes atomic.Pointer[stripes]
 
@@ -58,6 +56,8 @@ type Striped struct {
 	// exact is the stamp that calls for the head alone end at, see Lower.
 	exact atomic.Uint64
 
+	_           [pad]byte
+	ring        Ring
 	_           [pad]byte
 	undeposited atomic.Uint64
 	_           [pad]byte
@@ -80,15 +80,14 @@ type stripe struct {
 // NewStriped returns an empty ring of layout l for many processors. With plain
 // it is a Ring that never leaves credits.
 func NewStriped(l Layout, plain bool) *Striped {
-	// The ring has its cache lines to itself.
-	const lines = pad / 8
-	words := make([]atomic.Uint64, lines+int(l.slots)+1+lines)
-	return &Striped{layout: l, ring: (*Ring)(unsafe.Pointer(&words[lines])), plain: plain}
+	s := &Striped{layout: l, plain: plain}
+	s.ring.init(&s.layout)
+	return s
 }
 
 // Ring returns the ring that the units are counted in, for [Ring.Refund] of an
 // admission. Its own Admit must not be used.
-func (s *Striped) Ring() *Ring { return s.ring }
+func (s *Striped) Ring() *Ring { return &s.ring }
 
 // Admit counts cost units at epoch as [Ring.Admit] does, except that Total in
 // the answer counts credits as if they were spent, and is 0 where it was not

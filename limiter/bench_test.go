@@ -362,6 +362,19 @@ func BenchmarkKeyed_Contended(b *testing.B) {
 			}, k.Stats)
 		})
 	}
+	// Keys that were new one after the other, and are used by one goroutine each.
+	b.Run("keys=own", func(b *testing.B) {
+		k := newKeyed[string](b, KeyedConfig{Config: benchConfig(coarse), SweepEvery: NoSweep})
+		const keys = 64
+		for i := range keys {
+			require.True(b, k.Allow(benchKey(i)))
+		}
+		var started atomic.Int64
+		contended(b, func() func() bool {
+			key := benchKey(int(started.Add(1)) % keys)
+			return func() bool { return k.Allow(key) }
+		}, k.Stats)
+	})
 }
 
 // BenchmarkKeyed_NewKey is what the first call of a key costs, and the sweep that

@@ -33,12 +33,12 @@ type KeyedConfig struct {
 // A Keyed is made by [NewKeyed] and must not be copied. All methods may be
 // called at once from any number of goroutines. A decision on a key that exists
 // takes no lock and allocates nothing; a new key takes a lock and allocates its
-// state. A key takes about 150 bytes with ten slots, and its own bytes, rounded up
-// to 8.
+// state. A key takes about 160 bytes with ten slots, and its own bytes, rounded up
+// to a size class of Go's allocator.
 //
 // Keys are never evicted to make room. A new key that finds MaxKeys in use is
 // treated as OnFull says; now and then its caller sweeps a part of the keys
-// first, 16,384 or so, which takes a millisecond or two. Keys that share an overflow
+// first, 65,536 or so, which takes some milliseconds. Keys that share an overflow
 // state are held to the limit together, so that they are denied more than they
 // had to be, and Remaining and RetryAfter speak of what they share.
 type Keyed[K comparable] struct {
@@ -58,7 +58,6 @@ func NewKeyed[K comparable](config KeyedConfig) (*Keyed[K], error) {
 	}
 	layout := &k.layout
 	k.table.init(maxKeys, config.OnFull, kind[atomicring.Ring]{
-		size:   layout.RingSize(),
 		create: layout.NewRing,
 		open:   func(r *atomicring.Ring, epoch, cost, _ uint64) { r.Open(layout, epoch, cost) },
 		retire: func(r *atomicring.Ring, epoch uint64) (uint64, bool) { return r.Retire(layout, epoch) },

@@ -30,10 +30,10 @@ type keeper struct {
 }
 
 var keepers = []keeper{
-	{"Keyed", 155, func(tb testing.TB, keys int) (func(string), func(), func() int) {
+	{"Keyed", 170, func(tb testing.TB, keys int) (func(string), func(), func() int) {
 		return keepKeyed(tb, NewManualClock(), nil, keys)
 	}},
-	{"KeyedCoarse", 171, func(tb testing.TB, keys int) (func(string), func(), func() int) {
+	{"KeyedCoarse", 170, func(tb testing.TB, keys int) (func(string), func(), func() int) {
 		clock := newStaleClock(time.Second, 1)
 		return keepKeyed(tb, clock.ManualClock, clock, keys)
 	}},

@@ -25,14 +25,12 @@ const (
 )
 
 // overflowParts is how many overflow states a shard has, each for the keys that
-// have the same four bits in their hash.
-const overflowParts = 16
+// have the same six bits in their hash.
+const overflowParts = 64
 
 // A kind says how a table makes and removes its states, which are rings or
 // cells. Times are epochs for the ones and ticks for the others.
 type kind[S any] struct {
-	// size is what a state takes, in bytes; 0 means what an S takes.
-	size uintptr
 	// create returns an overflow state; those of keys are made by the map.
 	create func() *S
 	// open gives a new state, which nobody else holds, its first units at the time
@@ -78,7 +76,7 @@ type shard[S any] struct {
 }
 
 func (t *table[K, S]) init(maxKeys int, onFull OnFull, k kind[S]) {
-	t.keys = sharded.NewMap[K, S](maxKeys, k.size)
+	t.keys = sharded.NewMap[K, S](maxKeys)
 	t.shards = make([]shard[S], t.keys.Shards())
 	t.kind = k
 	t.onFull = onFull

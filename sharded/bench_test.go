@@ -21,7 +21,7 @@ func BenchmarkMap_Hash(b *testing.B) {
 		tenant int
 		path   string
 	}
-	strings, ints, pairs := NewMap[string, state](1, 0), NewMap[int, state](1, 0), NewMap[pair, state](1, 0)
+	strings, ints, pairs := NewMap[string, state](1), NewMap[int, state](1), NewMap[pair, state](1)
 	key := benchKeys(1)[0]
 	b.Run("key=string", func(b *testing.B) {
 		for b.Loop() {
@@ -44,7 +44,7 @@ func BenchmarkMap_Hash(b *testing.B) {
 func BenchmarkMap_Load(b *testing.B) {
 	for _, n := range []int{1, 1 << 10, 1 << 20} {
 		keys := benchKeys(n)
-		m, plain := NewMap[string, state](n, 0), xsync.NewMapOf[string, *state]()
+		m, plain := NewMap[string, state](n), xsync.NewMapOf[string, *state]()
 		for _, key := range keys {
 			m.LoadOrCompute(m.Hash(key), key, func(*state) {})
 			plain.Store(key, new(state))
@@ -82,7 +82,7 @@ func BenchmarkMap_Load(b *testing.B) {
 // BenchmarkMap_InsertDelete inserts a key and deletes it, from all processors, each with keys of its own.
 func BenchmarkMap_InsertDelete(b *testing.B) {
 	keys := benchKeys(1 << 16)
-	m := NewMap[string, state](1<<20, 0)
+	m := NewMap[string, state](1 << 20)
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for i := 0; pb.Next(); i++ {
@@ -96,7 +96,7 @@ func BenchmarkMap_InsertDelete(b *testing.B) {
 
 // BenchmarkMap_RangeShard visits one shard of a full map.
 func BenchmarkMap_RangeShard(b *testing.B) {
-	m := NewMap[string, state](1<<20, 0)
+	m := NewMap[string, state](1 << 20)
 	for _, key := range benchKeys(1 << 20) {
 		m.LoadOrCompute(m.Hash(key), key, func(*state) {})
 	}

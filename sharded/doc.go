@@ -6,7 +6,7 @@
 // keys by itself, takes values of any type and has more methods.
 //
 //	type state struct{ used int }
-//	m := sharded.NewMap[string, state](1_000_000, 0)
+//	m := sharded.NewMap[string, state](1_000_000)
 //	key := "alice"
 //	hash := m.Hash(key)
 //	s, _ := m.LoadOrCompute(hash, key, func(s *state) { s.used = 1 })
@@ -30,13 +30,16 @@
 //
 // Inserts and deletes take the lock of a bucket, a few keys, and wait while their shard grows or shrinks. The map has no
 // limit on its keys; an owner that wants one counts them. A table that has grown shrinks again only when it is almost empty
-// (below 1/128 of its room). Keys that contain a NaN or an interface are not supported. Values have no pointers.
+// (below 1/128 of its room). Keys that contain a NaN or an interface are not supported.
 //
 // # Cost
 //
-// On a 64-bit machine a key takes one object for itself and its value, with the bytes of a string rounded up to 8, a word
-// more from 255 bytes on, and all rounded up to a size class of the allocator; an entry of 16 bytes; and its share of a
-// table, 17 to 34 bytes, depending on how full the tables are. A shard has another 700 bytes, and its smallest table 2 KiB.
-// BenchmarkMap_Memory measures the sum: 49 to 58 bytes for a string and a value of 8 bytes, the bytes of the string not
-// counted, 58 at a million keys.
+// On a 64-bit machine a key takes one object for itself and its value, with the bytes of a string rounded up to 8, and all
+// rounded up to a size class of the allocator; an entry of 16 bytes; and its share of a table, 17 to 34 bytes, depending on
+// how full the tables are. A string of more than 64 bytes has 16 more and an object for its bytes. The first 1024 keys have
+// 96 bytes more each. A shard has another 700 bytes, and its smallest table 2 KiB. BenchmarkMap_Memory measures the sum: 49
+// to 58 bytes for a string and a value of 8 bytes, the bytes of the string not counted, 58 at a million keys.
+//
+// Values are best small: of many keys in use, keys and values of 32 bytes each fit into the caches of a processor where
+// larger ones do not. What is seldom used is better behind a pointer.
 package sharded

@@ -9,7 +9,7 @@ import (
 
 func ExampleMap() {
 	type visits struct{ n atomic.Int64 }
-	m := sharded.NewMap[string, visits](1000, 0)
+	m := sharded.NewMap[string, visits](1000)
 	visit := func(key string) {
 		v, _ := m.LoadOrCompute(m.Hash(key), key, func(*visits) {})
 		v.n.Add(1)
@@ -24,7 +24,7 @@ func ExampleMap() {
 }
 
 func ExampleMap_RangeShard() {
-	m := sharded.NewMap[int, int](100_000, 0)
+	m := sharded.NewMap[int, int](100_000)
 	for key := range 1000 {
 		m.LoadOrCompute(m.Hash(key), key, func(v *int) { *v = key % 10 })
 	}

@@ -12,12 +12,12 @@ import (
 
 const (
 	// maxShardKeys is how many keys a shard has, on average, when the map holds maxKeys keys. It bounds what one RangeShard
-	// does, 1 ms, and how long an insert waits while its shard is resized: of a million inserts by two goroutines the tenth
-	// longest took 3 to 9 ms, 4 to 6 ms with shards of 4096 keys, and 10 ms with 65,536. The garbage collector is the reason
-	// not to take less. It scans small objects by pages, and does well where many of a page have been found by then; of the
-	// entries of a small shard few share a page. With a million keys a collection took 1.4, 1.2 and 1.1 times that of a
-	// single xsync.MapOf (Go 1.26, two processors).
-	maxShardKeys = 16384
+	// does, 3 ms, and how long an insert waits while its shard is resized: of a million inserts by two goroutines the tenth
+	// longest took 5 to 18 ms, and 4 to 10 ms with shards of 16,384 keys. The garbage collector is the reason not to take
+	// less. It scans small objects by pages, and does well where many of a page have been found by then; of the entries of a
+	// small shard few share a page. With a million values that point to something a collection took 1.1 to 1.3 times that of
+	// a single xsync.MapOf, and 1.4 to 1.8 times with shards of 16,384 keys (Go 1.26, two processors).
+	maxShardKeys = 65536
 
 	// A map for which fewer shards would do has up to manyShards nevertheless, so that inserts seldom wait for a resize, as
 	// long as each shard has minShardKeys. (The smallest table of xsync has room for 160 keys.)
@@ -26,9 +26,13 @@ const (
 
 	// maxShards bounds the fixed cost of a map whose maxKeys is far larger than what it will hold: 2.8 MB.
 	maxShards = 1024
+
+	// The first keys of a map, roomyKeys of them, share no cache line with one another. There may be no more, each used by
+	// other processors all the time. Of many keys that stands out less than the room does.
+	roomyKeys = 1024
 )
 
-// Map is a concurrent map from K to *V that makes the values itself, each in one allocation with its key. Its callers hash
+// Map is a concurrent map from K to *V that makes the values itself, each in one object with its key. Its callers hash
 // a key once, with [Map.Hash], and pass the hash along with the key. Make a Map with [NewMap]; the zero value is not usable.
 // A Map is safe for concurrent use and must not be copied.
 //
@@ -44,7 +48,7 @@ const (
 //
 // A hash that is not the key's own, or not the value's, makes the map wrong, and Delete unsafe.
 //
-// Where K is a string type, the map stores copies of the keys' bytes. Strings inside structs and arrays are stored as they
+// Where K is a string type, the map stores copies of the keys' bytes, in the same object up to 64 of them. Strings inside structs and arrays are stored as they
 // are: one that was cut from a larger string keeps that alive for as long as the key is in the map.
 type Map[K comparable, V any] struct {
 	seed   maphash.Seed
@@ -52,8 +56,9 @@ type Map[K comparable, V any] struct {
 	nodes  nodes[K, V]
 	shards []*xsync.MapOf[uint64, *V] // by hash
 	// strays has the keys whose hash another key had first, nil if there never was one. In one map of a million strings in
-	// 140,000 there is one, for keys of other types in one of 37 million.
+	// 290,000 there is one, for keys of other types in one of 37 million.
 	strays atomic.Pointer[xsync.MapOf[hashedKey[K], *V]]
+	made   atomic.Int64 // the first keys, up to roomyKeys
 }
 
 // The key type of the shards is the hash of a key, so that xsync does not compute one. xsync takes the bits of it from the
@@ -65,7 +70,7 @@ type Map[K comparable, V any] struct {
 //	+--------------+-------------------------------+-------------+
 //
 // The bucket is as many bits as the shard's table has, from bit 7 on; the fingerprint is compared before the hash is. With
-// 64 shards of 8192 buckets: bits 63-58, 19-7 and 6-0. Strings have their length in bits 51-44, see node.go.
+// 64 shards of 8192 buckets: bits 63-58, 19-7 and 6-0. Strings have their length in bits 50-44, see node.go.
 func ownHash(hash, _ uint64) uint64 { return hash } // xsync's own seed is left aside: the hash has been made with one
 
 // hashedKey is the key type of the strays.
@@ -77,18 +82,12 @@ type hashedKey[K comparable] struct {
 // NewMap returns an empty map that is meant for up to maxKeys keys. From maxKeys follows the number of shards, a power of
 // two from 1 to 1024, and nothing else: a map can hold more keys, in larger shards. A maxKeys below 1 is taken as 1.
 //
-// A value takes size bytes, or as many as a V if that is more: V may be the head of something longer. It is aligned to 8
-// bytes. V must be free of pointers, the rest of a value too, since the garbage collector looks at neither: NewMap panics
-// if V is not, or if size is above 1 GiB.
+// An empty map takes 2.7 KB a shard. A map for 256 keys has one shard, one for 4096 to a million keys 16.
 //
-// An empty map takes 2.7 KB a shard. A map for 256 keys has one shard, one for 4096 to 262,144 keys 16, one for a million
-// keys 64.
-func NewMap[K comparable, V any](maxKeys int, size uintptr) *Map[K, V] {
-	if v := reflect.TypeFor[V](); !isPlain(v) {
-		panic(fmt.Sprintf("sharded: values of type %v have pointers", v))
-	}
-	if size > maxSize {
-		panic(fmt.Sprintf("sharded: size is %d, want at most %d", size, maxSize))
+// A V must take some room, for its values are told apart by their addresses: NewMap panics if it has a size of 0.
+func NewMap[K comparable, V any](maxKeys int) *Map[K, V] {
+	if v := reflect.TypeFor[V](); v.Size() == 0 {
+		panic(fmt.Sprintf("sharded: a %v has a size of 0", v))
 	}
 	shards := make([]*xsync.MapOf[uint64, *V], shardsFor(maxKeys))
 	for i := range shards {
@@ -97,7 +96,7 @@ func NewMap[K comparable, V any](maxKeys int, size uintptr) *Map[K, V] {
 	return &Map[K, V]{
 		seed:   maphash.MakeSeed(),
 		shift:  uint(64 - bits.TrailingZeros(uint(len(shards)))),
-		nodes:  newNodes[K, V](size),
+		nodes:  newNodes[K, V](),
 		shards: shards,
 	}
 }
@@ -175,7 +174,7 @@ func (m *Map[K, V]) LoadOrCompute(hash uint64, key K, init func(*V)) (v *V, load
 			loaded = true
 			return first, !taken // leaves what is there as it is
 		}
-		v = m.nodes.make(key)
+		v = m.nodes.make(key, m.isEarly())
 		init(v)
 		if taken {
 			m.addStray(hash, v)
@@ -185,6 +184,9 @@ func (m *Map[K, V]) LoadOrCompute(hash uint64, key K, init func(*V)) (v *V, load
 	})
 	return v, loaded
 }
+
+// isEarly counts a key that is being made, and reports whether it is one of the first.
+func (m *Map[K, V]) isEarly() bool { return m.made.Load() < roomyKeys && m.made.Add(1) <= roomyKeys }
 
 // addStray inserts the value of a key whose hash another key has.
 func (m *Map[K, V]) addStray(hash uint64, v *V) {

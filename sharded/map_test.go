@@ -66,14 +66,14 @@ func (m testMap) all(t *testing.T) map[int]*state {
 // eachHash runs f on an empty map with every hash.
 func eachHash(t *testing.T, maxKeys int, f func(t *testing.T, m testMap)) {
 	for _, name := range slices.Sorted(maps.Keys(hashes)) {
-		t.Run(name, func(t *testing.T) { f(t, testMap{NewMap[int, state](maxKeys, 0), hashes[name]}) })
+		t.Run(name, func(t *testing.T) { f(t, testMap{NewMap[int, state](maxKeys), hashes[name]}) })
 	}
 }
 
 func TestNewMap_Shards(t *testing.T) {
 	for _, c := range []struct{ maxKeys, shards int }{
-		{math.MinInt, 1}, {-1, 1}, {0, 1}, {1, 1}, {256, 1}, {511, 1}, {512, 2}, {4096, 16}, {1 << 18, 16}, {1<<18 + 1, 32},
-		{1_000_000, 64}, {1 << 20, 64}, {1<<20 + 1, 128}, {1 << 24, 1024}, {1 << 30, 1024}, {math.MaxInt32, 1024}, {math.MaxInt, 1024},
+		{math.MinInt, 1}, {-1, 1}, {0, 1}, {1, 1}, {256, 1}, {511, 1}, {512, 2}, {4096, 16}, {1_000_000, 16},
+		{1 << 20, 16}, {1<<20 + 1, 32}, {1 << 24, 256}, {1 << 26, 1024}, {1 << 30, 1024}, {math.MaxInt32, 1024}, {math.MaxInt, 1024},
 	} {
 		require.Equal(t, c.shards, shardsFor(c.maxKeys), "maxKeys %d", c.maxKeys)
 	}
@@ -83,17 +83,17 @@ func TestNewMap_Shards(t *testing.T) {
 		require.LessOrEqual(t, maxKeys, shards*maxShardKeys)
 	}
 	for _, maxKeys := range []int{1, 1000, 100_000} {
-		require.Equal(t, shardsFor(maxKeys), NewMap[string, state](maxKeys, 0).Shards())
+		require.Equal(t, shardsFor(maxKeys), NewMap[string, state](maxKeys).Shards())
 	}
 }
 
 func TestMap_ShardOf(t *testing.T) {
-	m := NewMap[int, state](1<<20, 0)
+	m := NewMap[int, state](64 * maxShardKeys)
 	require.Equal(t, 0, m.ShardOf(0))
 	require.Equal(t, 0, m.ShardOf(1<<58-1))
 	require.Equal(t, 1, m.ShardOf(1<<58))
 	require.Equal(t, 63, m.ShardOf(math.MaxUint64))
-	one := NewMap[int, state](1, 0)
+	one := NewMap[int, state](1)
 	require.Equal(t, 0, one.ShardOf(math.MaxUint64))
 
 	const perShard = 1000 // the standard deviation is 32
@@ -107,20 +107,20 @@ func TestMap_ShardOf(t *testing.T) {
 
 func TestMap_Hash(t *testing.T) {
 	type name string
-	m := NewMap[string, state](1, 0)
+	m := NewMap[string, state](1)
 	key := "203.0.113.195"
 	require.Equal(t, m.Hash(key), m.Hash(string([]byte(key))))
 	require.NotEqual(t, m.Hash(key), m.Hash(key+" "))
-	require.NotEqual(t, m.Hash(key), NewMap[string, state](1, 0).Hash(key), "two maps have the same seed")
-	n := NewMap[name, state](1, 0)
+	require.NotEqual(t, m.Hash(key), NewMap[string, state](1).Hash(key), "two maps have the same seed")
+	n := NewMap[name, state](1)
 	require.Equal(t, n.Hash("x"), n.Hash(name([]byte("x"))))
-	f := NewMap[float64, state](1, 0)
+	f := NewMap[float64, state](1)
 	require.Equal(t, f.Hash(0), f.Hash(math.Copysign(0, -1)), "keys that are == have one hash")
 	type pair struct {
 		a string
 		b int
 	}
-	p := NewMap[pair, state](1, 0)
+	p := NewMap[pair, state](1)
 	require.Equal(t, p.Hash(pair{key, 1}), p.Hash(pair{string([]byte(key)), 1}))
 	require.NotEqual(t, p.Hash(pair{key, 1}), p.Hash(pair{key, 2}))
 }
@@ -197,7 +197,7 @@ func FuzzMap(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 1, 3, 1, 2, 1, 0, 1, 4, 1})
 	f.Fuzz(func(t *testing.T, ops []byte) {
 		for _, bad := range hashes {
-			run(t, testMap{NewMap[int, state](1000, 0), bad}, ops)
+			run(t, testMap{NewMap[int, state](1000), bad}, ops)
 		}
 	})
 }
@@ -244,7 +244,7 @@ func TestMap_RangeShard(t *testing.T) {
 			require.Equal(t, 1, key%2)
 		}
 	})
-	require.Panics(t, func() { NewMap[int, state](1, 0).RangeShard(1, nil) })
+	require.Panics(t, func() { NewMap[int, state](1).RangeShard(1, nil) })
 }
 
 // TestMap_RangeShardWhileGrowing: keys that are in the map all the while are visited, once, whatever else is inserted and
@@ -410,7 +410,7 @@ func TestMap_Conservation(t *testing.T) {
 
 // TestMap_LoadNeverWaits looks keys up while their bucket is locked.
 func TestMap_LoadNeverWaits(t *testing.T) {
-	m := testMap{NewMap[int, state](1, 0), hashes["zero"]}
+	m := testMap{NewMap[int, state](1), hashes["zero"]}
 	gone, _ := m.insert(1)
 	require.True(t, m.remove(1, gone))
 	first, _ := m.insert(1)
@@ -455,7 +455,7 @@ func keyOf[K comparable](t *testing.T, m *Map[K, state], key K) K {
 }
 
 func testOwnStrings[K ~string](t *testing.T) {
-	m := NewMap[K, state](100, 0)
+	m := NewMap[K, state](100)
 	request := []byte("GET /login HTTP/1.1")
 	path := K(unsafe.String(&request[4], 6))
 	v, _ := m.LoadOrCompute(m.Hash(path), path, func(*state) {})
@@ -476,13 +476,13 @@ func TestMap_OwnStrings(t *testing.T) {
 }
 
 // TestMap_StringLengths: strings that are the same but for their end, of all lengths around those that matter to a node, in
-// a map with real hashes and in one in which as many as can be have the same one.
+// a map with real hashes and in one in which as many as can be have the same one, with room behind the values and without.
 func TestMap_StringLengths(t *testing.T) {
 	var lengths []int
-	for n := range 40 {
+	for n := range maxText + 3 {
 		lengths = append(lengths, n)
 	}
-	lengths = append(lengths, longText-2, longText-1, longText, longText+1, longText+2, 2*longText, 1<<16)
+	lengths = append(lengths, longText-1, longText, longText+1, 2*longText, 1<<16)
 	text := strings.Repeat("abcdefghijklmno", 1<<13)
 	var keys []string
 	for _, n := range lengths {
@@ -492,43 +492,25 @@ func TestMap_StringLengths(t *testing.T) {
 		}
 	}
 	slices.Sort(keys)
-	keys = slices.Compact(keys)
-	for _, size := range []uintptr{0, 1, 96, 97} {
-		for _, mask := range []uint64{math.MaxUint64, lengthMask} {
-			m := NewMap[string, state](1000, size)
-			hash := func(key string) uint64 { return m.Hash(key) & mask }
-			for i, key := range keys {
-				require.NotContains(t, contents(m), key)
-				v, loaded := m.LoadOrCompute(hash(key), key, func(s *state) {
-					fill(t, s, size)
-					s.n = i
-				})
-				require.False(t, loaded)
-				require.Zero(t, uintptr(unsafe.Pointer(v))%8)
-			}
-			require.Equal(t, len(keys), m.Len())
-			require.Len(t, contents(m), len(keys))
-			runtime.GC()
-			for i, key := range keys {
-				v, ok := m.Load(hash(key), strings.Clone(key))
-				require.True(t, ok)
-				require.Equal(t, i, v.n)
-				require.Equal(t, i, contents(m)[key].n)
-				require.True(t, m.Delete(hash(key), v))
-				_, ok = m.Load(hash(key), key)
-				require.False(t, ok)
-			}
-		}
-	}
+	testKeys(t, slices.Compact(keys)...)
 }
 
-// fill writes to every byte of a value of size bytes, which are all zero before.
-func fill(t *testing.T, s *state, size uintptr) {
-	b := unsafe.Slice((*byte)(unsafe.Pointer(s)), max(size, unsafe.Sizeof(*s)))
-	require.Equal(t, make([]byte, len(b)), b)
-	for i := range b {
-		b[i] = 0xff
-	}
+// mixed is a value with pointers in it, and of an odd size.
+type mixed struct {
+	before [3]byte
+	number *int
+	n      int
+	text   string
+	after  [5]byte
+}
+
+func (v *mixed) set(t *testing.T, n int) {
+	require.Equal(t, mixed{}, *v)
+	*v = mixed{[3]byte{255, 255, 255}, &n, n, fmt.Sprint("number ", n), [5]byte{255, 255, 255, 255, 255}}
+}
+
+func (v *mixed) check(t *testing.T, n int) {
+	require.Equal(t, mixed{[3]byte{255, 255, 255}, &n, n, fmt.Sprint("number ", n), [5]byte{255, 255, 255, 255, 255}}, *v)
 }
 
 // contents returns what is in a map.
@@ -543,28 +525,38 @@ func contents[K comparable, V any](m *Map[K, V]) map[K]*V {
 	return all
 }
 
+// testKeys has a map with values that point to something keep all keys, each with its value.
 func testKeys[K comparable](t *testing.T, keys ...K) {
-	for _, mask := range []uint64{math.MaxUint64, 0} {
-		m := NewMap[K, state](1000, 40)
-		for i, key := range keys {
-			_, loaded := m.LoadOrCompute(m.Hash(key)&mask, key, func(s *state) {
-				fill(t, s, 40)
-				s.n = i
-			})
-			require.False(t, loaded)
+	for _, mask := range []uint64{math.MaxUint64, lengthMask} {
+		for _, made := range []int64{0, roomyKeys} {
+			m := NewMap[K, mixed](1000)
+			m.made.Store(made)
+			hash := func(key K) uint64 { return m.Hash(key) & mask }
+			for i, key := range keys {
+				v, loaded := m.LoadOrCompute(hash(key), key, func(v *mixed) { v.set(t, i) })
+				require.False(t, loaded)
+				require.Zero(t, uintptr(unsafe.Pointer(v))%unsafe.Alignof(*v))
+			}
+			require.Equal(t, min(made+int64(len(keys)), roomyKeys), m.made.Load())
+			for range 2 {
+				runtime.GC()
+				_ = make([]byte, 1<<20)
+			}
+			require.Equal(t, len(keys), m.Len())
+			all := contents(m)
+			require.Len(t, all, len(keys))
+			for i, key := range keys {
+				v, ok := m.Load(hash(key), key)
+				require.True(t, ok)
+				require.Same(t, v, all[key])
+				v.check(t, i)
+				require.True(t, m.Delete(hash(key), v))
+				require.False(t, m.Delete(hash(key), v))
+				_, ok = m.Load(hash(key), key)
+				require.False(t, ok)
+			}
+			require.Zero(t, m.Len())
 		}
-		runtime.GC()
-		require.Len(t, contents(m), len(keys))
-		for i, key := range keys {
-			v, ok := m.Load(m.Hash(key)&mask, key)
-			require.True(t, ok)
-			require.Equal(t, i, v.n)
-			require.Zero(t, uintptr(unsafe.Pointer(v))%8)
-			require.Same(t, v, contents(m)[key])
-			require.True(t, m.Delete(m.Hash(key)&mask, v))
-			require.False(t, m.Delete(m.Hash(key)&mask, v))
-		}
-		require.Zero(t, m.Len())
 	}
 }
 
@@ -592,7 +584,7 @@ func TestMap_KeyTypes(t *testing.T) {
 // what it does.
 func TestMap_KeyKeepsWhatItPointsTo(t *testing.T) {
 	type user struct{ name, tenant string }
-	m := NewMap[user, state](10_000, 0)
+	m := NewMap[user, state](10_000)
 	insert := func(i int) {
 		key := user{fmt.Sprint("name", i), fmt.Sprint("tenant", i)}
 		m.LoadOrCompute(m.Hash(key), key, func(s *state) { s.n = i })
@@ -609,45 +601,59 @@ func TestMap_KeyKeepsWhatItPointsTo(t *testing.T) {
 	}
 }
 
-// TestNodes_Make: a node has room for its key in front of the value, and no more than it needs.
+// TestNodes_Make: a node has room for its key in front of the value, and no more than it needs, unless it is to be roomy.
 func TestNodes_Make(t *testing.T) {
-	for _, c := range []struct{ length, bytes int }{
-		{0, 96}, {1, 112}, {8, 112}, {9, 112}, {16, 112}, {17, 128}, {32, 128},
-		{longText - 1, 352}, {longText, 384}, {longText + 1, 384},
+	for _, c := range []struct{ length, bytes, roomy int }{
+		{0, 16, 112}, {1, 24, 128}, {8, 24, 128}, {9, 32, 128}, {16, 32, 128}, {17, 48, 144}, {64, 80, 176},
+		{65, 32 + 80, 128 + 80}, {longText, 32 + 128, 128 + 128}, {longText + 1, 32 + 128, 128 + 128},
 	} {
 		key := strings.Repeat("x", c.length)
-		n := newNodes[string, state](96)
-		var before, after runtime.MemStats
-		least := uint64(math.MaxUint64)
-		for range 5 { // the least of several: the test's own runtime allocates too
-			runtime.ReadMemStats(&before)
-			for range 100 {
-				kept = n.make(key)
+		n := newNodes[string, state]()
+		for roomy, bytes := range map[bool]int{false: c.bytes, true: c.roomy} {
+			var before, after runtime.MemStats
+			least := uint64(math.MaxUint64)
+			for range 5 { // the least of several: the test's own runtime allocates too
+				runtime.ReadMemStats(&before)
+				for range 100 {
+					kept = n.make(key, roomy)
+				}
+				runtime.ReadMemStats(&after)
+				least = min(least, after.TotalAlloc-before.TotalAlloc)
 			}
-			runtime.ReadMemStats(&after)
-			least = min(least, after.TotalAlloc-before.TotalAlloc)
+			require.EqualValues(t, bytes, least/100, "a key of %d bytes, roomy: %v", c.length, roomy)
 		}
-		require.EqualValues(t, c.bytes, least/100, "a key of %d bytes", c.length)
 	}
 }
 
 // kept makes its value escape.
 var kept *state
 
-// TestMap_EmptyValues: values have addresses of their own even if nothing is in them.
-func TestMap_EmptyValues(t *testing.T) {
-	m := NewMap[int, struct{}](1000, 0)
-	all := map[*struct{}]bool{}
-	for key := range 100 {
-		v, _ := m.LoadOrCompute(m.Hash(key), key, func(*struct{}) {})
-		all[v] = true
+// TestMap_CacheLines: no two of the first values are in one line of 64 bytes, whatever their keys are.
+func TestMap_CacheLines(t *testing.T) {
+	testLines(t, func(i int) string { return strings.Repeat("x", i%100) + fmt.Sprint(i) })
+	testLines(t, func(i int) string { return fmt.Sprintf("user %d", i) })
+	testLines(t, func(i int) int { return i })
+	testLines(t, func(i int) uint8 { return uint8(i) })
+}
+
+func testLines[K comparable](t *testing.T, key func(i int) K) {
+	m := NewMap[K, state](1 << 20)
+	lines := map[uintptr]K{}
+	for i := range roomyKeys {
+		k := key(i)
+		v, loaded := m.LoadOrCompute(m.Hash(k), k, func(*state) {})
+		if loaded {
+			continue
+		}
+		line := uintptr(unsafe.Pointer(v)) / 64
+		require.NotContains(t, lines, line)
+		lines[line] = k
 	}
-	require.Len(t, all, 100)
 }
 
 // TestMap_ShardOfStrings: the length in a string's hash keeps away from the bits of shard, bucket and fingerprint.
 func TestMap_ShardOfStrings(t *testing.T) {
-	m := NewMap[string, state](1<<20, 0)
+	m := NewMap[string, state](64 * maxShardKeys)
 	shards, low := make(map[int]int), make(map[uint64]int)
 	for i := range 64_000 {
 		hash := m.Hash(fmt.Sprintf("%08d", i))
@@ -659,51 +665,20 @@ func TestMap_ShardOfStrings(t *testing.T) {
 		require.InDelta(t, 1000, n, 200) // six standard deviations
 	}
 	require.Greater(t, len(low), 1<<13-100) // of which 3 are not met
-	for key, length := range map[string]uint64{"": 0, "a": 1, strings.Repeat("a", 254): 254, strings.Repeat("a", 255): 255, strings.Repeat("a", 1<<16): 255} {
+	for key, length := range map[string]uint64{"": 0, "a": 1, strings.Repeat("a", maxText): maxText, strings.Repeat("a", maxText+1): longText, strings.Repeat("a", 1<<16): longText} {
 		require.Equal(t, length, m.Hash(key)>>lengthShift&longText)
 	}
 	require.Less(t, bits.Len(uint(maxShards-1)), 64-lengthShift-lengthBits)
 }
 
-func TestNewMap_Size(t *testing.T) {
-	for _, size := range []uintptr{maxSize + 1, math.MaxInt, ^uintptr(0) - 6, ^uintptr(0)} {
-		require.PanicsWithValue(t, fmt.Sprintf("sharded: size is %d, want at most 1073741824", size), func() { NewMap[string, state](1, size) })
-		require.Panics(t, func() { NewMap[int, state](1, size) })
-	}
-}
-
-func TestNewMap_Pointers(t *testing.T) {
-	for _, f := range []func(){
-		func() { NewMap[int, *int](1, 0) },
-		func() { NewMap[int, string](1, 0) },
-		func() { NewMap[int, []int](1, 0) },
-		func() { NewMap[int, map[int]int](1, 0) },
-		func() { NewMap[int, any](1, 0) },
-		func() { NewMap[int, unsafe.Pointer](1, 0) },
-		func() { NewMap[int, func()](1, 0) },
-		func() { NewMap[int, chan int](1, 0) },
-		func() { NewMap[int, [2]struct{ a, b *int }](1, 0) },
-		func() {
-			NewMap[int, struct {
-				a int
-				b atomic.Pointer[int]
-			}](1, 0)
-		},
-	} {
-		require.Panics(t, f)
-	}
-	require.PanicsWithValue(t, "sharded: values of type *int have pointers", func() { NewMap[int, *int](1, 0) })
-	NewMap[int, [2]struct {
-		a uintptr
-		b [3]complex128
-		c atomic.Bool
-		d [0]*int
-	}](1, 0)
+func TestNewMap_EmptyValues(t *testing.T) {
+	require.PanicsWithValue(t, "sharded: a struct {} has a size of 0", func() { NewMap[int, struct{}](1) })
+	require.Panics(t, func() { NewMap[string, [0]*int](1) })
 }
 
 // TestMap_WrongHash: a hash of another length would have a node read beyond its end.
 func TestMap_WrongHash(t *testing.T) {
-	m := NewMap[string, state](1, 0)
+	m := NewMap[string, state](1)
 	short, long := m.Hash("short"), m.Hash("a long one")
 	require.PanicsWithValue(t, "sharded: the hash is not that of the key", func() {
 		m.LoadOrCompute(long, "short", func(*state) {})
@@ -718,7 +693,7 @@ func TestMap_WrongHash(t *testing.T) {
 
 // TestMap_Strays follows two keys of the same hash.
 func TestMap_Strays(t *testing.T) {
-	m := testMap{NewMap[int, state](1000, 0), hashes["zero"]}
+	m := testMap{NewMap[int, state](1000), hashes["zero"]}
 	first, _ := m.insert(1)
 	require.Nil(t, m.strays.Load())
 	stray, _ := m.insert(2)
@@ -763,7 +738,7 @@ func TestMap_FirstStrays(t *testing.T) {
 		rounds = 300
 	}
 	for range rounds {
-		m := NewMap[int, state](1, 0)
+		m := NewMap[int, state](1)
 		insert := func(key int) { m.LoadOrCompute(uint64(key%4)<<7, key, func(s *state) { s.n = key }) }
 		for key := range 4 {
 			insert(key)
@@ -788,7 +763,7 @@ func TestMap_FirstStrays(t *testing.T) {
 
 // TestMap_DeleteLate: the value changes between the look and the delete, seen from inside.
 func TestMap_DeleteLate(t *testing.T) {
-	m := NewMap[int, state](1, 0)
+	m := NewMap[int, state](1)
 	hash := m.Hash(1)
 	old, _ := m.LoadOrCompute(hash, 1, func(*state) {})
 	require.True(t, m.Delete(hash, old))
@@ -803,7 +778,7 @@ func TestMap_DeleteLate(t *testing.T) {
 }
 
 func testAllocs[K comparable](t *testing.T, key, absent K) {
-	m := NewMap[K, state](100, 0)
+	m := NewMap[K, state](100)
 	gone, _ := m.LoadOrCompute(m.Hash(key), key, func(*state) {})
 	m.Delete(m.Hash(key), gone)
 	v, _ := m.LoadOrCompute(m.Hash(key), key, func(*state) {})
@@ -847,7 +822,7 @@ func TestMap_Sizes(t *testing.T) {
 	if unsafe.Sizeof(uintptr(0)) == 8 {
 		// Shards are apart, so that a resize of one does not slow down lookups in its neighbours: their headers are of the
 		// 128-byte size class.
-		m := NewMap[string, state](1<<20, 0)
+		m := NewMap[string, state](1 << 20)
 		at := make([]uintptr, m.Shards())
 		for i, shard := range m.shards {
 			at[i] = uintptr(unsafe.Pointer(shard))
@@ -866,7 +841,7 @@ func TestMap_SmallMemory(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		const n = 10
 		for range n {
-			runtime.KeepAlive(NewMap[string, state](c.maxKeys, 0))
+			runtime.KeepAlive(NewMap[string, state](c.maxKeys))
 		}
 		runtime.ReadMemStats(&after)
 		require.Less(t, (after.TotalAlloc-before.TotalAlloc)/n, uint64(c.bytes), "maxKeys %d", c.maxKeys)
@@ -884,7 +859,7 @@ func bytesPerKey(n int) float64 {
 	}
 	const keyBytes = 16
 	before := heap()
-	m := NewMap[string, uint64](n, 0)
+	m := NewMap[string, uint64](n)
 	for i := range n {
 		key := fmt.Sprintf("203.0.1 %08d", i)
 		m.LoadOrCompute(m.Hash(key), key, func(*uint64) {})

@@ -2,129 +2,151 @@ package sharded
 
 import (
 	"reflect"
+	"strings"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/puzpuzpuz/xsync/v3"
 )
 
-// nodes makes the nodes of a map: a key and its value in one allocation. The map holds pointers to the values, and finds
-// the keys in front of them.
+// nodes makes the nodes of a map: a key and its value in one object. The map holds pointers to the values, and finds the
+// keys in front of them.
 //
-//	                      v
-//	+-----------+---------+---------+
-//	|   bytes   |  length |  value  |   K is a string type, and the key has longText bytes or more
-//	+-----------+---------+---------+
-//	|   bytes             |  value  |   K is a string type, and the key is shorter: its length is in the hash
-//	+---------------------+---------+
-//	|   key               |  value  |   any other K
-//	+---------------------+---------+
+//	                 v
+//	+----------------+---------+
+//	|          bytes |  value  |   K is a string type, and the key has up to maxText bytes: its length is in the hash
+//	+----------------+---------+
+//	|   key          |  value  |   any other key
+//	+----------------+---------+
 //
-// The bytes end where the next part begins. A node of a string has no pointers, so that the garbage collector has one object
-// to find for a key and its value, and nothing to follow.
+// The bytes end where the value begins.
 type nodes[K comparable, V any] struct {
-	isString bool         // K is a string type
-	words    int          // a value's
-	layout   reflect.Type // a node, if K is no string type
-	offset   uintptr      // the value's in it
+	texts *textTypes // nil if K is no string type
+}
+
+// textTypes are the types of nodes with bytes, by the number of words that these take: without room and with it.
+type textTypes struct {
+	plain, roomy [maxText/wordSize + 1]reflect.Type
+}
+
+// allTextTypes has them by the type of the value. Types that were made at run time are never freed.
+var allTextTypes = xsync.NewMapOf[reflect.Type, *textTypes]()
+
+func textTypesFor(value reflect.Type) *textTypes {
+	types, _ := allTextTypes.LoadOrCompute(value, func() *textTypes {
+		types := new(textTypes)
+		for words := range types.plain {
+			fields := []reflect.StructField{
+				{Name: "Text", Type: reflect.ArrayOf(words, reflect.TypeFor[atomic.Uint64]())}, // aligned to 8 bytes everywhere
+				{Name: "Value", Type: value},
+				{Name: "Room", Type: reflect.TypeFor[[room]byte]()},
+			}
+			types.plain[words] = reflect.StructOf(fields[:2])
+			types.roomy[words] = reflect.StructOf(fields)
+		}
+		return types
+	})
+	return types
+}
+
+// A pair is the node of a key that is no short string.
+type pair[K comparable, V any] struct {
+	key   K
+	value V
+}
+
+// A roomyPair is a pair with room.
+type roomyPair[K comparable, V any] struct {
+	pair[K, V]
+	_ [room]byte
 }
 
 const (
 	wordSize = 8
-	maxSize  = 1 << 30 // of a value
 
-	// The hash of a string has the length in lengthBits bits from lengthShift on, longText for all that are not shorter:
-	// above what xsync takes for a bucket, below what is taken for a shard.
+	// The hash of a string has the length in lengthBits bits from lengthShift on, longText for all that are longer than
+	// maxText: above what xsync takes for a bucket, below what is taken for a shard.
 	lengthShift = 44
-	lengthBits  = 8
-	longText    = 1<<lengthBits - 1
+	lengthBits  = 7
 	lengthMask  = uint64(longText) << lengthShift
+	longText    = 1<<lengthBits - 1
+	maxText     = 8 * wordSize
+
+	// room behind a value keeps the next one off its cache line.
+	room = 96
 )
 
-func newNodes[K comparable, V any](size uintptr) (n nodes[K, V]) {
-	key := reflect.TypeFor[K]()
-	n.isString = key.Kind() == reflect.String
-	n.words = int(max(size, unsafe.Sizeof(*new(V)), 1)+wordSize-1) / wordSize
-	if !n.isString {
-		n.layout = reflect.StructOf([]reflect.StructField{
-			{Name: "Key", Type: key},
-			{Name: "Value", Type: reflect.ArrayOf(n.words, reflect.TypeFor[atomic.Uint64]())},
-		})
-		n.offset = n.layout.Field(1).Offset
+func newNodes[K comparable, V any]() (n nodes[K, V]) {
+	if reflect.TypeFor[K]().Kind() == reflect.String {
+		n.texts = textTypesFor(reflect.TypeFor[V]())
 	}
 	return n
 }
 
 // hash returns hash with what the nodes have to know about key in it.
 func (n *nodes[K, V]) hash(hash uint64, key K) uint64 {
-	if !n.isString {
+	if n.texts == nil {
 		return hash
 	}
-	length := len(*(*string)(unsafe.Pointer(&key)))
-	return hash&^lengthMask | uint64(min(length, longText))<<lengthShift
+	length := len(*asString(&key))
+	if length > maxText {
+		length = longText
+	}
+	return hash&^lengthMask | uint64(length)<<lengthShift
 }
 
-// make returns the value, all zero, of a new node for key.
-func (n *nodes[K, V]) make(key K) *V {
-	if !n.isString {
-		node := reflect.New(n.layout).UnsafePointer()
-		*(*K)(node) = key
-		return (*V)(unsafe.Add(node, n.offset))
+// make returns the value, all zero, of a new node for key, with room if it is to be roomy.
+func (n *nodes[K, V]) make(key K, roomy bool) *V {
+	if n.texts != nil {
+		text := asString(&key)
+		if length := len(*text); length <= maxText {
+			types := &n.texts.plain
+			if roomy {
+				types = &n.texts.roomy
+			}
+			words := (length + wordSize - 1) / wordSize
+			v := unsafe.Add(reflect.New(types[words]).UnsafePointer(), words*wordSize)
+			copy(unsafe.Slice((*byte)(unsafe.Add(v, -length)), length), *text)
+			return (*V)(v)
+		}
+		*text = strings.Clone(*text)
 	}
-	text := *(*string)(unsafe.Pointer(&key))
-	value := (len(text) + wordSize - 1) / wordSize
-	if len(text) >= longText {
-		value++
+	var p *pair[K, V]
+	if roomy {
+		p = &new(roomyPair[K, V]).pair
+	} else {
+		p = new(pair[K, V])
 	}
-	words := make([]atomic.Uint64, value+n.words) // aligned to 8 bytes on 32-bit machines too
-	v := unsafe.Pointer(&words[value])
-	end := v
-	if len(text) >= longText {
-		end = unsafe.Add(v, -wordSize)
-		*(*int)(end) = len(text)
-	}
-	copy(unsafe.Slice((*byte)(unsafe.Add(end, -len(text))), len(text)), text)
-	return (*V)(v)
+	p.key = key
+	return &p.value
 }
 
-// key returns the key of v, which has that hash. A string shares its bytes with the node, which nobody writes to.
+// key returns the key of v, which has that hash. A short string shares its bytes with the node, which nobody writes to.
 func (n *nodes[K, V]) key(hash uint64, v *V) K {
-	if !n.isString {
-		return *(*K)(unsafe.Add(unsafe.Pointer(v), -n.offset))
+	if n.texts != nil && hash&lengthMask != lengthMask {
+		text := textOf(hash, unsafe.Pointer(v))
+		return *(*K)(unsafe.Pointer(&text))
 	}
-	text := textOf(hash, unsafe.Pointer(v))
-	return *(*K)(unsafe.Pointer(&text))
+	return pairOf[K](v).key
 }
 
 // has reports whether key is the key of v. Both have that hash.
 func (n *nodes[K, V]) has(hash uint64, v *V, key K) bool {
-	if !n.isString {
-		return *(*K)(unsafe.Add(unsafe.Pointer(v), -n.offset)) == key
+	if n.texts != nil && hash&lengthMask != lengthMask {
+		return textOf(hash, unsafe.Pointer(v)) == *asString(&key)
 	}
-	return textOf(hash, unsafe.Pointer(v)) == *(*string)(unsafe.Pointer(&key))
+	return pairOf[K](v).key == key
 }
 
-// textOf returns the string in front of the value v, which has that hash.
+// textOf returns the bytes in front of the value v, which has that hash.
 func textOf(hash uint64, v unsafe.Pointer) string {
 	length := int(hash & lengthMask >> lengthShift)
-	if length == longText {
-		v = unsafe.Add(v, -wordSize)
-		length = *(*int)(v)
-	}
 	return unsafe.String((*byte)(unsafe.Add(v, -length)), length)
 }
 
-// isPlain reports whether a type has no pointers in it.
-func isPlain(t reflect.Type) bool {
-	switch t.Kind() {
-	case reflect.Array:
-		return t.Len() == 0 || isPlain(t.Elem())
-	case reflect.Struct:
-		for i := range t.NumField() {
-			if !isPlain(t.Field(i).Type) {
-				return false
-			}
-		}
-		return true
-	default:
-		return t.Kind() >= reflect.Bool && t.Kind() <= reflect.Complex128
-	}
+func pairOf[K comparable, V any](v *V) *pair[K, V] {
+	return (*pair[K, V])(unsafe.Add(unsafe.Pointer(v), -unsafe.Offsetof(pair[K, V]{}.value)))
 }
+
+// asString returns a key of a string type as a string.
+func asString[K comparable](key *K) *string { return (*string)(unsafe.Pointer(key)) }
