@@ -24,7 +24,8 @@ type Clock interface {
 type TimerClock interface {
 	Clock
 
-	// Resolution returns how old a reading can be at most, and 0 for a clock whose readings are exact.
+	// Resolution returns how old a reading can be at most, and 0 for a clock whose readings are exact. A limiter counts on
+	// it: units counted at an older reading expire too early.
 	Resolution() time.Duration
 
 	// AfterFunc calls f once, as soon as the reading of the clock has moved ahead by d in all, so that a caller of Now in f

@@ -24,7 +24,9 @@ const (
 // Now costs one load. Use it where reading the system clock is most of what a decision costs.
 //
 // Make one with [NewCoarseClock], for any number of limiters, and [CoarseClock.Close] it when done. It is safe for
-// concurrent use and must not be copied. One that is dropped without a Close is collected, and its goroutine ends.
+// concurrent use and must not be copied. One that is dropped without a Close is collected, and its goroutine ends. Give it to
+// limiters as it is: one inside another type, embedded for example, is to them any clock that says how old its readings can
+// be at most, and breaks its word in a stall.
 //
 // The reading never goes back and is never ahead of the system clock. It is behind by at most the resolution, as long as
 // the goroutine runs in time. When all processors are busy with other goroutines, it can be kept waiting for tens of
@@ -181,17 +183,21 @@ func (c *CoarseClock) period() time.Duration { return c.resolution / 2 }
 // tolerance is how much lateness is not counted yet.
 func (c *CoarseClock) tolerance() time.Duration { return c.resolution / 8 }
 
-// longest returns the longest step of paced[i], in nanoseconds: the largest power of two in the resolution less the
-// tolerance, and then twice as much for each.
+// longest returns the longest step of paced[i], in nanoseconds: the resolution less the tolerance, which is well above the
+// period, and then twice as much for each.
 func (c *CoarseClock) longest(i int) int64 {
-	return 1 << min(bits.Len64(uint64(c.resolution-c.tolerance()))-1+i, 62)
+	step := int64(c.resolution - c.tolerance())
+	if step > math.MaxInt64>>i {
+		return math.MaxInt64
+	}
+	return step << i
 }
 
 // pacedBy returns the paced reading that moves in steps which are, with the tolerance, no longer than longest. That is at
 // least the resolution.
 func (c *CoarseClock) pacedBy(longest time.Duration) *atomic.Int64 {
-	i := bits.Len64(uint64(longest-c.tolerance())) - bits.Len64(uint64(c.resolution-c.tolerance()))
-	return &c.paced[min(i, len(c.paced)-1)]
+	steps := uint64(longest-c.tolerance()) / uint64(c.resolution-c.tolerance())
+	return &c.paced[min(bits.Len64(steps), len(c.paced))-1]
 }
 
 // closedPace returns a paced reading of a closed clock, which is exact but for what was lost before. It waits while Close

@@ -156,10 +156,11 @@ func TestCoarseClock_Nudged(t *testing.T) {
 func TestCoarseClock_LongSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := stalledClock(time.Second)
-		const longest = 1 << 29 // the largest power of two in a second less the tolerance
+		const longest = 875 * time.Millisecond // a second less the tolerance
 		paced := c.pacedBy(time.Second)
+		require.Same(t, &c.paced[0], paced)
 		require.Same(t, paced, c.pacedBy(2*longest+c.tolerance()-1))
-		require.NotSame(t, paced, c.pacedBy(2*longest+c.tolerance()))
+		require.Same(t, &c.paced[1], c.pacedBy(2*longest+c.tolerance()))
 		require.Same(t, &c.paced[len(c.paced)-1], c.pacedBy(math.MaxInt64))
 		tl := timeline{coarse: c, paced: paced}
 		var want time.Duration
@@ -175,9 +176,44 @@ func TestCoarseClock_LongSteps(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.Equal(t, want+longest+time.Minute, tl.reading(), "closed clocks do not stall")
 	})
-	c := stalledClock(math.MaxInt64)
-	for i := range c.paced {
-		require.Positive(t, c.longest(i))
+	for _, resolution := range []time.Duration{minResolution, 1e9 - 1, 9 * time.Millisecond, 1 << 61, math.MaxInt64} {
+		c := stalledClock(resolution)
+		for i := range c.paced {
+			require.Greater(t, c.longest(i), int64(c.period()))
+			if longest := c.longest(i); longest < math.MaxInt64 {
+				require.Same(t, &c.paced[i], c.pacedBy(time.Duration(longest)+c.tolerance()))
+			}
+		}
+	}
+}
+
+// TestCoarseClock_Punctual: a limiter on a clock that is never late loses no time, whatever the resolution is.
+func TestCoarseClock_Punctual(t *testing.T) {
+	for ms := range 160 {
+		resolution := time.Duration(ms+1) * time.Millisecond
+		synctest.Test(t, func(t *testing.T) {
+			c := newCoarseClock(t, resolution)
+			const slots = 20
+			l := newLimiter(t, Config{Limit: 1, Window: slots * resolution, Slots: slots, Clock: c})
+			s := newStore(t, MemoryStoreConfig{Clock: c, SweepEvery: NoSweep})
+			time.Sleep(1000 * resolution)
+			synctest.Wait()
+			require.True(t, l.Allow())
+			allowed, _, _ := s.Attempt("k", 1, time.Minute)
+			require.True(t, allowed)
+			wait := l.Attempt(1).RetryAfter
+			require.LessOrEqual(t, wait, (slots+3)*resolution)
+			time.Sleep(wait)
+			synctest.Wait()
+			require.True(t, l.Allow(), "resolution %v: too early after a RetryAfter of %v", resolution, wait)
+			_, _, rest := s.Attempt("k", 1, time.Minute)
+			require.LessOrEqual(t, wait+rest, time.Minute+2*resolution+2*cellTick)
+			time.Sleep(rest)
+			synctest.Wait()
+			allowed, _, _ = s.Attempt("k", 1, time.Minute)
+			require.True(t, allowed, "resolution %v: too early after a retryAfter of %v", resolution, rest)
+			require.Zero(t, c.Starved())
+		})
 	}
 }
 
