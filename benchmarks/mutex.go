@@ -39,7 +39,6 @@ type ticks struct {
 	slots  uint64
 	end    time.Duration // of the open epoch
 	epoch  uint64
-	slot   uint64 // epoch mod slots
 }
 
 func newTicks(s Setup, c limiter.Clock) ticks {
@@ -59,51 +58,53 @@ func (t *ticks) advance(now time.Duration) {
 
 func (t *ticks) open(now time.Duration) {
 	t.epoch = uint64(now / t.length)
-	t.slot = t.epoch % t.slots
 	t.end = time.Duration(t.epoch+1) * t.length
 }
 
-// A mutexRing counts the same sub-windows as an atomicring.Ring, for callers
-// that hold a lock: the epoch it is at, the total of the window that ends there,
-// and the count of each slot, in one allocation without pointers.
-type mutexRing []uint64
+// A mutexRing counts the same sub-windows as an atomicring.Ring, for callers that
+// hold a lock. What a decision needs is apart from the slots, as there.
+type mutexRing struct {
+	epoch  uint64  // that the window ends with
+	total  uint64  // counted in the window
+	closed uint64  // counted in it before epoch
+	counts *uint64 // the counts of the closed epochs, by epoch mod slots: a pointer takes a third of a slice
+}
 
-const (
-	ringEpoch = iota
-	ringTotal
-	ringSlots
-)
+func (t *ticks) newRing() *mutexRing {
+	return &mutexRing{counts: &make([]uint64, t.slots)[0]}
+}
 
-func (t *ticks) newRing() mutexRing { return make(mutexRing, ringSlots+t.slots) }
-
-func (r mutexRing) admit(t *ticks, cost, limit uint64) bool {
-	if r[ringEpoch] != t.epoch {
+func (r *mutexRing) admit(t *ticks, cost, limit uint64) bool {
+	if r.epoch != t.epoch {
 		r.advance(t)
 	}
-	if total := r[ringTotal]; total > limit || cost > limit-total {
+	if r.total > limit || cost > limit-r.total {
 		return false
 	}
-	r[ringTotal] += cost
-	r[ringSlots+t.slot] += cost
+	r.total += cost
 	return true
 }
 
-// advance takes what has expired out of the total.
-func (r mutexRing) advance(t *ticks) {
+// advance closes the sub-window, and takes what has expired out of the total.
+func (r *mutexRing) advance(t *ticks) {
+	counts := unsafe.Slice(r.counts, t.slots)
+	counts[r.epoch%t.slots] = r.total - r.closed
 	if r.expired(t) {
-		clear(r[ringTotal:])
+		clear(counts)
+		r.total = 0
 	} else {
-		for e := r[ringEpoch] + 1; e <= t.epoch; e++ {
-			count := &r[ringSlots+e%t.slots]
-			r[ringTotal] -= *count
+		for e := r.epoch + 1; e <= t.epoch; e++ {
+			count := &counts[e%t.slots]
+			r.total -= *count
 			*count = 0
 		}
 	}
-	r[ringEpoch] = t.epoch
+	r.closed = r.total
+	r.epoch = t.epoch
 }
 
 // expired reports whether nothing that the ring has counted is in the window.
-func (r mutexRing) expired(t *ticks) bool { return r[ringEpoch]+t.slots <= t.epoch }
+func (r *mutexRing) expired(t *ticks) bool { return r.epoch+t.slots <= t.epoch }
 
 // A mutexLimiter is the limiter.Limiter that takes a lock: the same rolling
 // window with the same cached total under one sync.Mutex. The clock is read
@@ -114,7 +115,7 @@ type mutexLimiter struct {
 
 	mu    sync.Mutex
 	ticks ticks
-	ring  mutexRing
+	ring  *mutexRing
 }
 
 func newMutexLimiter(s Setup, c limiter.Clock) *mutexLimiter {
@@ -150,8 +151,8 @@ type mutexKeyed struct {
 type stripe struct {
 	mu       sync.Mutex
 	ticks    ticks
-	rings    map[string]*uint64 // the first words: a pointer takes a third of a slice
-	overflow mutexRing
+	rings    map[string]*mutexRing
+	overflow *mutexRing
 	_        [128]byte // two lines, for processors that fetch pairs
 }
 
@@ -175,7 +176,7 @@ func newMutexKeyed(s Setup, c limiter.Clock) *mutexKeyed {
 	for i := range k.stripes {
 		st := &k.stripes[i]
 		st.ticks = newTicks(s, c)
-		st.rings = make(map[string]*uint64)
+		st.rings = make(map[string]*mutexRing)
 		st.overflow = st.ticks.newRing()
 	}
 	every := s.SweepEvery
@@ -192,12 +193,12 @@ func (k *mutexKeyed) allow(key string, n uint64) bool {
 	s.mu.Lock()
 	s.ticks.advance(now)
 	ring := s.overflow
-	if p, ok := s.rings[key]; ok {
-		ring = s.at(p)
-	} else if s.overflow.expired(&s.ticks) || s.overflow[ringTotal] == 0 {
+	if own, ok := s.rings[key]; ok {
+		ring = own
+	} else if s.overflow.expired(&s.ticks) || s.overflow.total == 0 {
 		if k.keys.Add(1) <= k.maxKeys {
 			ring = s.ticks.newRing()
-			s.rings[strings.Clone(key)] = &ring[0]
+			s.rings[strings.Clone(key)] = ring
 		} else {
 			k.keys.Add(-1)
 		}
@@ -205,10 +206,6 @@ func (k *mutexKeyed) allow(key string, n uint64) bool {
 	allowed := ring.admit(&s.ticks, n, k.limit)
 	s.mu.Unlock()
 	return allowed
-}
-
-func (s *stripe) at(first *uint64) mutexRing {
-	return unsafe.Slice(first, ringSlots+s.ticks.slots)
 }
 
 func (k *mutexKeyed) sweepEvery(d time.Duration) {
@@ -231,8 +228,8 @@ func (k *mutexKeyed) sweep() {
 		s := &k.stripes[i]
 		s.mu.Lock()
 		s.ticks.advance(now)
-		for key, p := range s.rings {
-			if s.at(p).expired(&s.ticks) {
+		for key, ring := range s.rings {
+			if ring.expired(&s.ticks) {
 				delete(s.rings, key)
 				k.keys.Add(-1)
 			}
