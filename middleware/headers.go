@@ -321,34 +321,15 @@ func takeSnapshot(h http.Header) *snapshot {
 	return &s
 }
 
-// revise sets the fields again after some of what had been counted was given
-// back. outer is what the response said before they were set, mine what it said
-// then, and list the item of them that was added to RateLimit. What somebody
-// else has set since then stays.
-func (e *engine) revise(h http.Header, outer, mine *snapshot, list string, verdicts []verdict) {
-	var families Families
-	for i := range tuples {
-		if same(mine[i][1], outer[i][1]) || !same(mine[i][1], h[tuples[i].names[1]]) {
-			continue // an outer or inner limiter has less left, or the handler knows better
-		}
-		families |= tuples[i].family
-		for k, name := range tuples[i].names {
-			if same(mine[i][k], h[name]) {
-				restore(h, name, outer[i][k])
-			}
-		}
-	}
-	c := newCall()
-	e.setTuples(h, &c.fields, families, &verdicts[leastRemaining(verdicts)], false)
-	c.free()
-	if status := h[ietfStatus]; list != "" && len(status) == 1 {
-		h[ietfStatus] = []string{strings.Replace(status[0], list, statusList(verdicts), 1)}
-	}
-}
-
 // same reports whether two values of a field are the very same memory.
 func same(a, b []string) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+// continues reports whether a field still has the one line that it had before,
+// and something after it: items or lines.
+func continues(now, before []string) bool {
+	return len(now) > 1 && now[0] == before[0] || len(now) > 0 && strings.HasPrefix(now[0], before[0]+", ")
 }
 
 // restore gives a field the value it had before.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/ringfence-go/ringfence/limiter"
 )
@@ -23,7 +24,8 @@ type afterWriter struct {
 	results  []limiter.StoreResult // of the verdicts, with what was charged
 	outer    *snapshot             // of the fields, before they were set
 	mine     *snapshot             // and after
-	list     string                // what the limits have added to RateLimit
+	status   []string              // RateLimit after it was set
+	before   string                // and what of it comes before the limits' own items
 	settled  bool
 }
 
@@ -41,7 +43,8 @@ func newAfterWriter(w http.ResponseWriter, r *http.Request, e *engine, store lim
 		mine:           takeSnapshot(w.Header()),
 	}
 	if e.families&IETFDraft11 != 0 {
-		a.list = statusList(a.verdicts)
+		a.status = w.Header()[ietfStatus]
+		a.before = strings.TrimSuffix(w.Header().Get(ietfStatus), statusList(a.verdicts))
 	}
 	c.free()
 	return a
@@ -71,7 +74,34 @@ func (a *afterWriter) settle(status int) {
 		a.engine.report(a.request, GaveBack, v)
 	}
 	if revised && !a.engine.shadow {
-		a.engine.revise(a.Header(), a.outer, a.mine, a.list, a.verdicts)
+		a.revise()
+	}
+}
+
+// revise sets the fields again after some of what had been counted was given
+// back. What somebody else has set since they were set stays.
+func (a *afterWriter) revise() {
+	h, c, revised := a.Header(), newCall(), http.Header{}
+	for i := range tuples {
+		for k, name := range tuples[i].names {
+			restore(revised, name, a.outer[i][k])
+		}
+	}
+	a.engine.setTuples(revised, &c.fields, a.engine.families, &a.verdicts[leastRemaining(a.verdicts)], false)
+	c.free()
+	for i := range tuples {
+		if !same(a.mine[i][1], h[tuples[i].names[1]]) {
+			continue // an inner limiter has less left, or the handler knows better
+		}
+		for k, name := range tuples[i].names {
+			if same(a.mine[i][k], h[name]) {
+				restore(h, name, revised[name])
+			}
+		}
+	}
+	if now := h[ietfStatus]; a.status != nil && (same(now, a.status) || continues(now, a.status)) {
+		line := a.before + statusList(a.verdicts) + now[0][len(a.status[0]):]
+		h[ietfStatus] = append([]string{line}, now[1:]...)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -280,4 +281,75 @@ func TestAfterWriter_Draft11(t *testing.T) {
 	w := send(b.spec("o", "i"))
 	require.Equal(t, []string{`"o";q=9;w=60, "o-2";q=90;w=3600, "i";q=6;w=60`}, w.Header().Values("RateLimit-Policy"))
 	require.Equal(t, []string{`"o";r=9;t=60, "o-2";r=89;t=3600, "i";r=6;t=60`}, w.Header().Values("RateLimit"))
+}
+
+// Which item of RateLimit is whose is told by its place, not by its text: limits
+// of one name can say the same, or one a part of what the other says.
+func TestAfterWriter_Draft11OfEqualNames(t *testing.T) {
+	never := func(int) bool { return false }
+	long, short := Per(3, 60*time.Second), Per(3, 6*time.Second)
+	for _, c := range []struct {
+		outer, inner Limits
+		handler      http.HandlerFunc
+		want         []string
+	}{
+		{long, short.After(never), nil, []string{`"api";r=2;t=60, "api";r=3;t=6`}},
+		{long.After(never), short, nil, []string{`"api";r=3;t=60, "api";r=2;t=6`}},
+		{short.After(never), long, nil, []string{`"api";r=3;t=6, "api";r=2;t=60`}},
+		{short, long.After(never), nil, []string{`"api";r=2;t=6, "api";r=3;t=60`}},
+		{long, long.After(never), nil, []string{`"api";r=2;t=60, "api";r=3;t=60`}},
+		{long.After(never), long, nil, []string{`"api";r=3;t=60, "api";r=2;t=60`}},
+		{short.After(never), long.After(never), nil, []string{`"api";r=3;t=6, "api";r=3;t=60`}},
+		{All(long, short.After(never)), All(short.After(never), long), nil,
+			[]string{`"api";r=2;t=60, "api-2";r=3;t=6, "api";r=3;t=6, "api-2";r=2;t=60`}},
+
+		// What the handler sets stands.
+		{long, short.After(never), func(w http.ResponseWriter, r *http.Request) { w.Header().Add("RateLimit", `"own";r=1;t=6`) },
+			[]string{`"api";r=2;t=60, "api";r=3;t=6`, `"own";r=1;t=6`}},
+		{long.After(never), short.After(never), func(w http.ResponseWriter, r *http.Request) { w.Header().Set("RateLimit", `"api";r=2;t=60`) },
+			[]string{`"api";r=2;t=60`}},
+		{long.After(never), short.After(never), func(w http.ResponseWriter, r *http.Request) { w.Header().Set("RateLimit", `"api";r=2;t=600`) },
+			[]string{`"api";r=2;t=600`}},
+		{long.After(never), short.After(never), func(w http.ResponseWriter, r *http.Request) { w.Header().Del("RateLimit") }, nil},
+
+		// A denial is alone, and stands although it says what the outer one said.
+		{Per(1, time.Minute).After(never), Per(0, time.Minute), nil, []string{`"api";r=0;t=60`}},
+	} {
+		outer := newFixed(t, func(c *FixedWindowConfig) { c.Families = IETFDraft11 })
+		inner := newFixed(t, func(c *FixedWindowConfig) { c.Families = IETFDraft11 })
+		require.NoError(t, outer.fixed.Named("api", always(c.outer)))
+		require.NoError(t, inner.fixed.Named("api", always(c.inner)))
+		if c.handler == nil {
+			c.handler = func(http.ResponseWriter, *http.Request) {}
+		}
+		w := send(outer.fixed.MustMiddleware("api")(inner.fixed.MustMiddleware("api")(c.handler)))
+		require.Equal(t, c.want, w.Header().Values("RateLimit"))
+	}
+}
+
+// What the handler sets or deletes stands, one field at a time.
+func TestAfterWriter_HandlerChangesOneField(t *testing.T) {
+	limits := PerMinute(2).After(func(int) bool { return false })
+	for _, c := range []struct {
+		handler func(http.Header)
+		want    string
+	}{
+		{func(http.Header) {}, "2 2 2 2 60"},
+		{func(h http.Header) { h.Set("X-RateLimit-Limit", "9") }, "9 2 2 2 60"},
+		{func(h http.Header) { h.Del("X-RateLimit-Limit") }, " 2 2 2 60"},
+		{func(h http.Header) { h.Del("X-RateLimit-Remaining") }, "2  2 2 60"},
+		{func(h http.Header) { h.Set("RateLimit-Limit", "9") }, "2 2 9 2 60"},
+		{func(h http.Header) { h.Set("RateLimit-Reset", "9") }, "2 2 2 2 9"},
+		{func(h http.Header) { h.Del("RateLimit-Reset") }, "2 2 2 2 "},
+		{func(h http.Header) { clear(h) }, "    "},
+	} {
+		b := newFixed(t, func(c *FixedWindowConfig) { c.Families = Legacy | IETFDraft6 })
+		require.NoError(t, b.fixed.Named("n", always(limits)))
+		h := send(b.fixed.MustMiddleware("n")(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.handler(w.Header()) }))).Header()
+		var got []string
+		for _, name := range []string{"X-RateLimit-Limit", "X-RateLimit-Remaining", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"} {
+			got = append(got, h.Get(name))
+		}
+		require.Equal(t, c.want, strings.Join(got, " "))
+	}
 }
