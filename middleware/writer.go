@@ -126,8 +126,23 @@ func (a *afterWriter) WriteString(s string) (int, error) {
 	return io.WriteString(a.ResponseWriter, s)
 }
 
-// Unwrap returns the writer inside, for [http.ResponseController].
-func (a *afterWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+// Unwrap returns the writer inside, for [http.ResponseController]. Where that one
+// would go on to a writer further inside to hijack the connection, it finds a hop
+// first, so that a is still asked.
+func (a *afterWriter) Unwrap() http.ResponseWriter {
+	if _, hijacks := a.ResponseWriter.(http.Hijacker); !hijacks && finds[http.Hijacker](a.ResponseWriter) {
+		return hop{a.ResponseWriter, hijacker{a}}
+	}
+	return a.ResponseWriter
+}
+
+// hop is around a writer inside of an afterWriter that cannot hijack by itself.
+type hop struct {
+	http.ResponseWriter
+	hijacker
+}
+
+func (h hop) Unwrap() http.ResponseWriter { return h.ResponseWriter }
 
 // FlushError is what [http.ResponseController] flushes by. It must not find the
 // writer inside instead, which would write the header.
@@ -141,15 +156,20 @@ func (a *afterWriter) FlushError() error {
 
 // canFlush reports whether a ResponseController can flush w.
 func canFlush(w http.ResponseWriter) bool {
+	return finds[http.Flusher](w) || finds[interface{ FlushError() error }](w)
+}
+
+// finds reports whether a ResponseController finds a T in w, by unwrapping.
+func finds[T any](w http.ResponseWriter) bool {
 	for {
-		switch t := w.(type) {
-		case http.Flusher, interface{ FlushError() error }:
+		if _, ok := any(w).(T); ok {
 			return true
-		case interface{ Unwrap() http.ResponseWriter }:
-			w = t.Unwrap()
-		default:
+		}
+		outer, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
 			return false
 		}
+		w = outer.Unwrap()
 	}
 }
 
@@ -162,7 +182,7 @@ type hijacker struct{ a *afterWriter }
 
 // Hijack takes the connection over. The handler switches protocols.
 func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := h.a.ResponseWriter.(http.Hijacker).Hijack()
+	conn, rw, err := http.NewResponseController(h.a.ResponseWriter).Hijack()
 	if err == nil {
 		h.a.settle(http.StatusSwitchingProtocols)
 	}

@@ -217,6 +217,37 @@ func TestAfterWriter_FlushThroughOtherWrappers(t *testing.T) {
 	require.Equal(t, []int{200, 500}, *asked)
 }
 
+type withDeadline struct{ unwrapper }
+
+func (withDeadline) SetReadDeadline(time.Time) error { return nil }
+
+func TestAfterWriter_HijackThroughOtherWrappers(t *testing.T) {
+	hijack := func(w http.ResponseWriter, r *http.Request) {
+		_, ok := w.(http.Hijacker)
+		require.False(t, ok)
+		c := http.NewResponseController(w)
+		require.NoError(t, c.SetReadDeadline(time.Time{}), "what the wrapper inside can do is still found")
+		if _, _, err := c.Hijack(); err != nil {
+			w.WriteHeader(500)
+		}
+	}
+	_, h, asked := failuresOnly(t, hijack)
+	for _, c := range []struct {
+		can  can
+		err  error
+		want string
+	}{
+		{can{hijack: true}, nil, "200 L2 R2"},
+		{can{hijack: true}, errors.New("no"), "500 L2 R1"},
+		{can{}, nil, "500 L2 R0"},
+	} {
+		inside, w := writerThat(c.can, c.err)
+		h.ServeHTTP(withDeadline{unwrapper{inside}}, guest())
+		require.Equal(t, c.want, summary(w))
+	}
+	require.Equal(t, []int{101, 500, 500}, *asked)
+}
+
 func TestAfterWriter_HandlerSetsTheFields(t *testing.T) {
 	_, h, _ := failuresOnly(t, func(w http.ResponseWriter, r *http.Request) {
 		require.Equal(t, "1", w.Header().Get("X-RateLimit-Remaining"), "set before the handler runs")
