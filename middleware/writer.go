@@ -105,9 +105,10 @@ func (a *afterWriter) revise() {
 	}
 }
 
-// WriteHeader settles the limits by the final status.
+// WriteHeader settles the limits by the final status. One that is none is left
+// to the writer inside, which panics.
 func (a *afterWriter) WriteHeader(status int) {
-	if status >= 200 || status == http.StatusSwitchingProtocols {
+	if 200 <= status && status <= 999 || status == http.StatusSwitchingProtocols {
 		a.settle(status)
 	}
 	a.ResponseWriter.WriteHeader(status)

@@ -130,6 +130,12 @@ func TestAfterWriter_Status(t *testing.T) {
 		{"switching protocols", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(101) }, "101 L2 R2", []int{101}},
 		{"twice", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(404); w.WriteHeader(200) }, "404 L2 R1", []int{404}},
 		{"hijack", func(w http.ResponseWriter, r *http.Request) { http.NewResponseController(w).Hijack() }, "200 L2 R2", []int{101}},
+		{"invalid", func(w http.ResponseWriter, r *http.Request) {
+			for _, status := range []int{0, 99, 1000} {
+				require.Panics(t, func() { w.WriteHeader(status) })
+			}
+			w.WriteHeader(500)
+		}, "500 L2 R1", []int{500}},
 		{"ReadFrom", func(w http.ResponseWriter, r *http.Request) {
 			io.Copy(w, strings.NewReader(strings.Repeat("x", 2*firstRead)))
 		}, "200 L2 R2", []int{200}},
