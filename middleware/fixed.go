@@ -29,7 +29,8 @@ const (
 type FixedWindowConfig struct {
 	Options
 	// Store counts the attempts; nil means a [limiter.MemoryStore] of the
-	// limiter's own. A [limiter.MultiStore] decides several limits of a request
+	// limiter's own. In a MemoryStore a max above 16,777,215 acts as that, and is
+	// shown as that. A [limiter.MultiStore] decides several limits of a request
 	// all or nothing. A plain one is asked about one limit after the other, up to
 	// the first that denies, and what it has counted by then stays counted. So is
 	// a [limiter.ErrorStore].
@@ -55,6 +56,7 @@ type FixedWindowLimiter struct {
 	store     limiter.Store
 	multi     limiter.MultiStore // store, if it can do that
 	fallible  limiter.ErrorStore // likewise
+	most      uint64             // the largest max that store holds to
 	onError   OnStoreError
 	principal func(*http.Request) (string, bool)
 	own       *limiter.MemoryStore
@@ -72,6 +74,7 @@ func NewFixedWindowLimiter(config FixedWindowConfig) (*FixedWindowLimiter, error
 		engine:    e,
 		store:     config.Store,
 		onError:   config.OnStoreError,
+		most:      maxMax,
 		principal: config.Principal,
 		named:     make(map[string]func(*http.Request) Limits),
 	}
@@ -96,6 +99,9 @@ func NewFixedWindowLimiter(config FixedWindowConfig) (*FixedWindowLimiter, error
 			return nil, err
 		}
 		f.store, f.multi, f.own = own, own, own
+	}
+	if _, ok := f.store.(*limiter.MemoryStore); ok {
+		f.most = memoryMax
 	}
 	return f, nil
 }
@@ -403,6 +409,9 @@ func (h *fixedHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // decide asks the store about all limits of c, and leaves only those in c that
 // it was asked about. An error is about the last of them.
 func (f *FixedWindowLimiter) decide(c *call, r *http.Request) error {
+	for i := range c.verdicts {
+		c.verdicts[i].Limit = min(c.verdicts[i].Limit, f.most)
+	}
 	if f.multi != nil && (len(c.verdicts) > 1 || c.verdicts[0].after != nil) {
 		c.attemptMany(f.multi)
 		return nil

@@ -146,6 +146,29 @@ func TestFixedWindowLimiter_OneAttemptEach(t *testing.T) {
 	}
 }
 
+// What is shown is what the store holds to, and a MemoryStore counts no further
+// than this.
+func TestFixedWindowLimiter_LargeMax(t *testing.T) {
+	b := newFixed(t, func(c *FixedWindowConfig) { c.Families = Legacy | IETFDraft11 })
+	require.NoError(t, b.fixed.Named("n", always(All(PerMinute(maxMax), PerHour(maxMax)))))
+	used := []limiter.StoreItem{
+		{Key: "inline:domainless|192.0.2.10", Max: maxMax, Decay: time.Minute, Cost: 16_777_214},
+		{Key: "n:1:n1:00:", Max: maxMax, Decay: time.Minute, Cost: 16_777_214},
+	}
+	require.Equal(t, -1, b.fixed.multi.AttemptMany(used, make([]limiter.StoreResult, 2)))
+	for _, spec := range []string{"16777216,1", "n"} {
+		h := b.spec(spec)
+		w := send(h)
+		require.Equal(t, "200 L16777215 R0", summary(w))
+		require.Contains(t, w.Header().Get("RateLimit-Policy"), ";q=16777215;w=60")
+		require.Equal(t, "429 L16777215 R0 RA60 RS946684860", summary(send(h)))
+		require.EqualValues(t, 16_777_215, b.events[len(b.events)-1].Decision.Limit)
+	}
+
+	b = newFixed(t, onPlainStore)
+	require.Equal(t, "200 L2147483647 R2147483646", summary(send(b.spec("2147483647,1"))), "another store may count further")
+}
+
 func TestFixedWindowLimiter_AfterNeedsAStoreThatGivesBack(t *testing.T) {
 	after := PerMinute(1).After(failures)
 	for name, change := range map[string]func(*FixedWindowConfig){

@@ -12,6 +12,9 @@ import (
 // header fields can hold.
 const maxMax = 1<<31 - 1
 
+// memoryMax is the largest max that a [limiter.MemoryStore] holds to.
+const memoryMax = 1<<24 - 1
+
 // Limits is what a named limiter says about one request: one or more limits,
 // built by [Per] and its short forms and combined by [All], or [NoLimits], or
 // [Respond]. The zero value is none of these but a mistake, and is treated as
@@ -48,7 +51,7 @@ type limit struct {
 // Per allows n requests in a window of length d that begins with the first of
 // them. An n of 0 denies every request. A negative n and a d below a millisecond
 // are mistakes, as is an n above 2,147,483,647: for no limit there is
-// [Unlimited].
+// [Unlimited]. For what the store can count see [FixedWindowConfig].
 func Per(n int, d time.Duration) Limits {
 	l := Limits{kind: kindLimits, first: limit{max: n, window: d}}
 	switch {
