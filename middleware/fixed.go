@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync"
@@ -80,6 +81,9 @@ func NewFixedWindowLimiter(config FixedWindowConfig) (*FixedWindowLimiter, error
 	}
 	if f.onError > DenyOnError {
 		faults = append(faults, fmt.Errorf("OnStoreError is %d, want AdmitOnError or DenyOnError", f.onError))
+	}
+	if v := reflect.ValueOf(f.store); v.Kind() == reflect.Pointer && v.IsNil() {
+		faults = append(faults, fmt.Errorf("Store is a nil %T", f.store))
 	}
 	if fallible, ok := f.store.(limiter.ErrorStore); ok {
 		f.fallible = fallible
@@ -181,7 +185,8 @@ func usesAfter(limits func(*http.Request) Limits) (uses bool) {
 //
 // of which the end or all may be left out: the empty spec is 60,1. The minutes
 // may have a fraction, and max can be two numbers for guests and users, as in
-// "60|120,0.5". Anything else is an error that matches [limiter.ErrConfig].
+// "60|120,0.5". Anything else is an error that matches [limiter.ErrConfig]. The
+// middleware panics if the handler that it is given is nil.
 //
 // An inline throttle counts a user by id and a guest by address, and by nothing
 // else: all inline throttles share one counter for each client unless they have
@@ -195,7 +200,10 @@ func (f *FixedWindowLimiter) Middleware(spec string) (func(http.Handler) http.Ha
 	if err != nil {
 		return nil, configError(err)
 	}
-	return func(next http.Handler) http.Handler { return &fixedHandler{f: f, rule: rule, next: next} }, nil
+	return func(next http.Handler) http.Handler {
+		mustHandle(next)
+		return &fixedHandler{f: f, rule: rule, next: next}
+	}, nil
 }
 
 // MustMiddleware is [FixedWindowLimiter.Middleware] for specs that are known to

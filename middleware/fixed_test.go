@@ -249,6 +249,29 @@ func TestFixedWindowLimiter_OnStoreErrorIsKnown(t *testing.T) {
 	require.ErrorContains(t, err, "OnStoreError is 3")
 }
 
+// What is nil fails when it is given, not with the first request.
+func TestNil(t *testing.T) {
+	for text, config := range map[string]FixedWindowConfig{
+		"Store is a nil *limiter.MemoryStore":     {Store: (*limiter.MemoryStore)(nil)},
+		"Store is a nil *middleware.failingStore": {Store: (*failingStore)(nil), OnStoreError: AdmitOnError},
+		"OnDenied is a nil http.HandlerFunc":      {Options: Options{OnDenied: http.HandlerFunc(nil)}},
+	} {
+		_, err := NewFixedWindowLimiter(config)
+		require.EqualError(t, err, "ringfence: invalid configuration: "+text)
+	}
+
+	f := newFixed(t).fixed
+	m, err := New(Config{Policies: []Policy{{Name: "n", Limit: 1, Window: time.Minute, Key: ByIP}}})
+	require.NoError(t, err)
+	defer m.Close()
+	for _, next := range []http.Handler{nil, http.HandlerFunc(nil)} {
+		require.ErrorContains(t, Respond(next).check(), "the handler to respond with is nil")
+		require.ErrorContains(t, PerMinute(1).Response(next).check(), "the Response handler is nil")
+		require.PanicsWithValue(t, "ringfence: the handler to limit is nil", func() { m.Handler(next) })
+		require.PanicsWithValue(t, "ringfence: the handler to limit is nil", func() { f.MustMiddleware("1,1")(next) })
+	}
+}
+
 // oddStore answers what no store should.
 type oddStore struct {
 	allowed  bool

@@ -90,7 +90,7 @@ func NoLimits() Limits { return Limits{kind: kindNone} }
 // and no header field is set.
 func Respond(h http.Handler) Limits {
 	l := Limits{kind: kindReply, reply: h}
-	if h == nil {
+	if isNil(h) {
 		l.err = errors.New("the handler to respond with is nil")
 	}
 	return l
@@ -160,7 +160,7 @@ func (l Limits) After(counts func(status int) bool) Limits {
 // handler, none means 200.
 func (l Limits) Response(h http.Handler) Limits {
 	l.own("Response")
-	if h == nil && l.err == nil {
+	if isNil(h) && l.err == nil {
 		l.err = errors.New("the Response handler is nil")
 	}
 	l.first.denial = h

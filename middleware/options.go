@@ -127,10 +127,27 @@ func newEngine(o *Options) (*engine, []error) {
 	if o.Body > ProblemJSON {
 		faults = append(faults, fmt.Errorf("Body is %d, want PlainBody or ProblemJSON", o.Body))
 	}
+	if o.OnDenied != nil && isNil(o.OnDenied) {
+		faults = append(faults, errors.New("OnDenied is a nil http.HandlerFunc"))
+	}
 	if e.now == nil {
 		e.now = time.Now
 	}
 	return e, faults
+}
+
+// isNil reports whether a handler is nil, or a function that is: what net/http
+// refuses to register.
+func isNil(h http.Handler) bool {
+	f, ok := h.(http.HandlerFunc)
+	return h == nil || ok && f == nil
+}
+
+// mustHandle panics if there is no handler to limit.
+func mustHandle(next http.Handler) {
+	if isNil(next) {
+		panic("ringfence: the handler to limit is nil")
+	}
 }
 
 // A warning is something that is logged once.

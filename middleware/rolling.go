@@ -136,8 +136,9 @@ func (m *Middleware) Stats() map[string]limiter.Stats {
 // Handler returns a handler that passes requests on to next, if all policies
 // admit them. A request is counted by all of them or by none. If several deny
 // it, the one with the longest wait is shown, so that a client that waits as long
-// as Retry-After says does not come too early.
+// as Retry-After says does not come too early. Handler panics if next is nil.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
+	mustHandle(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		e := m.engine
 		if e.skip != nil && e.skip(r) {
