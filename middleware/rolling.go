@@ -49,6 +49,10 @@ type Policy struct {
 	MaxKeys int
 	// OnFull says what becomes of new keys when MaxKeys are in use.
 	OnFull limiter.OnFull
+	// CountDenied switches on that [Middleware.Stats] tells in Denied how many
+	// requests the policy has denied. One that several deny counts for the one
+	// that is shown. Without it a denial writes nothing.
+	CountDenied bool
 }
 
 // Middleware limits requests over rolling windows: whichever interval of a
@@ -94,7 +98,7 @@ func New(config Config) (*Middleware, error) {
 			fault("Limit is %d and LimitFunc is set, want one of the two", p.Limit)
 		}
 		keyed, err := limiter.NewKeyed[string](limiter.KeyedConfig{
-			Config:  limiter.Config{Limit: p.Limit, Window: p.Window, Slots: p.Slots, Clock: config.Clock},
+			Config:  limiter.Config{Limit: p.Limit, Window: p.Window, Slots: p.Slots, Clock: config.Clock, CountDenied: p.CountDenied},
 			MaxKeys: p.MaxKeys,
 			OnFull:  p.OnFull,
 		})
@@ -124,7 +128,8 @@ func (m *Middleware) Close() error {
 	return errors.Join(faults...)
 }
 
-// Stats returns what the limiter of each policy has counted, by name.
+// Stats returns what the limiter of each policy has counted, by name. Denied is
+// counted where [Policy].CountDenied is set.
 func (m *Middleware) Stats() map[string]limiter.Stats {
 	stats := make(map[string]limiter.Stats, len(m.policies))
 	for _, p := range m.policies {

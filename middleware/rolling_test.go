@@ -159,6 +159,35 @@ func TestMiddleware_Stats(t *testing.T) {
 	require.EqualValues(t, 2, stats["b"].Keys)
 }
 
+func TestMiddleware_CountDenied(t *testing.T) {
+	b, options := newBench(t)
+	policy := func(name string, window time.Duration, count bool) Policy {
+		return Policy{Name: name, Limit: 2, Window: window, Key: ByIP, CountDenied: count}
+	}
+	for _, policies := range [][]Policy{
+		{policy("a", time.Minute, true)},
+		{policy("a", time.Minute, true), policy("b", time.Second, true)},
+		{policy("b", time.Second, true), policy("a", time.Minute, true)},
+		{policy("a", time.Minute, true), policy("b", time.Second, false)},
+		{policy("a", time.Minute, false)},
+	} {
+		m, err := New(Config{Options: options, Policies: policies})
+		require.NoError(t, err)
+		h := m.Handler(b.handler(200))
+		for range 5 {
+			send(h)
+		}
+		want := map[string]uint64{"a": 3} // the longest wait is shown
+		if !policies[0].CountDenied {
+			want["a"] = 0
+		}
+		for name, stats := range m.Stats() {
+			require.Equal(t, want[name], stats.Denied, "%s of %v", name, policies)
+		}
+		require.NoError(t, m.Close())
+	}
+}
+
 func TestOutcome_String(t *testing.T) {
 	var all []string
 	for o := range Outcome(5) {
