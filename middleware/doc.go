@@ -72,6 +72,12 @@
 // Around one another, the limiter with the smallest rest sets them, and the inner
 // one on a tie; lists name the policies of all.
 //
+// Retry-After is in whole seconds, rounded up. A fixed window in a
+// [limiter.MemoryStore] ends up to a millisecond late, so that a denial right after
+// its first request usually says one second more than the window. A request that
+// no wait helps, for it costs more than the limit or the limit is 0, is told the
+// window as well, and is denied again then: a client cannot tell it by the fields.
+//
 // # Cost
 //
 // Deciding a request takes a lookup of its key in each limit, and one atomic

@@ -42,7 +42,9 @@ type Policy struct {
 	Key KeyFunc
 	// Cost returns the number of units that a request takes; nil means 1. A
 	// request that costs 0 passes while the limit is not exceeded, and one that
-	// costs more than the limit is always denied.
+	// costs more than the limit is always denied: no wait helps it, although its
+	// Retry-After says to come back a window later. An Observer can tell by the
+	// [limiter.ReasonTooCostly] of the Decision.
 	Cost func(*http.Request) uint64
 	// MaxKeys is the largest number of keys that are counted at a time; 0 means
 	// the default of [limiter.KeyedConfig].
