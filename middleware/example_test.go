@@ -63,7 +63,7 @@ func ExampleFixedWindowLimiter_Middleware() {
 	// /search 200 59 left
 	// /export 200 0 left
 	// /export 429 0 left
-	// ringfence: invalid configuration: throttle "60,never": minutes is "never", want a decimal number
+	// ringfence: invalid configuration: throttle "60,never": minutes is "never", want a decimal number such as 1 or 0.5
 }
 
 func ExampleFixedWindowLimiter_Named() {

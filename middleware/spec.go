@@ -75,11 +75,11 @@ func parseMax(s string) (int, error) {
 func parseMinutes(s string) (time.Duration, error) {
 	whole, fraction, point := strings.Cut(s, ".")
 	if !digits(whole) || point && !digits(fraction) {
-		return 0, fmt.Errorf("minutes is %q, want a decimal number", s)
+		return 0, fmt.Errorf("minutes is %q, want a decimal number such as 1 or 0.5", s)
 	}
 	window, err := time.ParseDuration(s + "m")
 	if err != nil || window < minWindow || window > maxThrottle {
-		return 0, fmt.Errorf("minutes is %s, want %v to ten years", s, minWindow)
+		return 0, fmt.Errorf("minutes is %s, want 0.000016667 (a millisecond) to 5256000 (ten years)", s)
 	}
 	return window, nil
 }

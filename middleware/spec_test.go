@@ -40,6 +40,26 @@ func TestThrottle_Parse(t *testing.T) {
 	}
 }
 
+func TestThrottle_Messages(t *testing.T) {
+	const form, between = "want a decimal number such as 1 or 0.5", "want 0.000016667 (a millisecond) to 5256000 (ten years)"
+	for spec, want := range map[string]string{
+		"60,":        `minutes is "", ` + form,
+		"60,x":       `minutes is "x", ` + form,
+		"60,.5":      `minutes is ".5", ` + form,
+		"60,-1":      `minutes is "-1", ` + form,
+		"60,0":       "minutes is 0, " + between,
+		"60,0.00001": "minutes is 0.00001, " + between,
+		"60,5256001": "minutes is 5256001, " + between,
+	} {
+		_, err := parseThrottle(spec)
+		require.EqualError(t, err, fmt.Sprintf("throttle %q: %s", spec, want))
+	}
+	for _, spec := range []string{"1,0.000016667", "1,5256000"} {
+		_, err := parseThrottle(spec)
+		require.NoError(t, err, "what the message offers")
+	}
+}
+
 func zeros(n int) string { return strings.Repeat("0", n) }
 
 func FuzzThrottle(f *testing.F) {
