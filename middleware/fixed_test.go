@@ -340,7 +340,11 @@ func TestLimits_Builders(t *testing.T) {
 		"Response of what is not": Limits{}.Response(http.NotFoundHandler()),
 		"limit 2 of the list":     All(PerMinute(1), PerMinute(-1)),
 		"limit 1 of the list":     All(Respond(http.NotFoundHandler())),
-		"zero value":              All(),
+		"the Limits are the zero": {},
+		"All has no limits":       All(),
+		"list: All has no limits": All(PerMinute(1), All()),
+		"limit is -2":             All(PerMinute(1), All(PerMinute(-2))),
+		"limit 3 of the list is":  All(PerMinute(1), PerMinute(1), Limits{}),
 	} {
 		require.ErrorContains(t, limits.check(), text)
 	}

@@ -102,13 +102,16 @@ func Respond(h http.Handler) Limits {
 // longest window first to avoid that. All takes limits only, at least one; a
 // mistake among them is a mistake of the whole.
 func All(lists ...Limits) Limits {
+	if len(lists) == 0 {
+		return Limits{err: errors.New("All has no limits, want at least one")}
+	}
 	var all Limits
 	for i, l := range lists {
 		switch {
-		case l.kind != kindLimits:
-			return Limits{err: fmt.Errorf("limit %d of the list is not a limit", i+1)}
 		case l.err != nil:
 			return Limits{err: fmt.Errorf("limit %d of the list: %w", i+1, l.err)}
+		case l.kind != kindLimits:
+			return Limits{err: fmt.Errorf("limit %d of the list is not a limit", i+1)}
 		case i == 0:
 			all = l
 			all.more = append(make([]limit, 0, len(l.more)+len(lists)-1), l.more...)
