@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -70,13 +71,11 @@ func ByPattern(r Request) string {
 
 // Join returns a [KeyFunc] that combines others: requests share a key if they
 // share all parts of it. Parts are delimited by their lengths, so that ("a",
-// "bc") is not ("ab", "c"). With a nil part the result is nil, which [New]
-// refuses.
+// "bc") is not ("ab", "c"). With no parts, which all requests would share, and
+// with a nil one the result is nil, which [New] refuses.
 func Join(parts ...KeyFunc) KeyFunc {
-	for _, part := range parts {
-		if part == nil {
-			return nil
-		}
+	if len(parts) == 0 || slices.ContainsFunc(parts, func(part KeyFunc) bool { return part == nil }) {
+		return nil
 	}
 	return func(r Request) string {
 		key := make([]byte, 0, maxKey)

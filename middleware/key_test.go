@@ -31,7 +31,7 @@ func TestKeys(t *testing.T) {
 	require.NotEqual(t, keyOf(t, Join(part("1:a"), part("")), guest()), keyOf(t, Join(part("1"), part("a")), guest()))
 	require.Equal(t, "10:192.0.2.103:GET", keyOf(t, Join(ByIP, func(r Request) string { return r.Method }), guest()))
 
-	for _, key := range []KeyFunc{ByHeader(""), ByHeader("a b"), ByHeader("a\n"), ByHeader("ä"), Join(ByIP, nil)} {
+	for _, key := range []KeyFunc{ByHeader(""), ByHeader("a b"), ByHeader("a\n"), ByHeader("ä"), Join(), Join(ByIP, nil)} {
 		require.Nil(t, key)
 	}
 }

@@ -94,7 +94,7 @@ func New(config Config) (*Middleware, error) {
 		}
 		names[p.Name] = true
 		if p.Key == nil {
-			fault("Key is nil, want a key function (ByHeader and Join return nil for a bad name or a nil part)")
+			fault("Key is nil, want a key function (ByHeader returns nil for a bad name, Join for no parts or a nil one)")
 		}
 		if p.LimitFunc != nil && p.Limit != 0 {
 			fault("Limit is %d and LimitFunc is set, want one of the two", p.Limit)

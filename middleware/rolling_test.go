@@ -37,7 +37,7 @@ func TestNew_Errors(t *testing.T) {
 	}
 	_, err := New(Config{Policies: []Policy{{Slots: -1}}})
 	require.EqualError(t, err, `ringfence: invalid configuration: policy "" (Policies[0]): Name is empty
-policy "" (Policies[0]): Key is nil, want a key function (ByHeader and Join return nil for a bad name or a nil part)
+policy "" (Policies[0]): Key is nil, want a key function (ByHeader returns nil for a bad name, Join for no parts or a nil one)
 policy "" (Policies[0]): Slots is -1, want 1 to 65536
 policy "" (Policies[0]): Window is 0s, want more than 0`, "all faults in one error")
 }
