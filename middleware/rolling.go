@@ -106,8 +106,8 @@ func New(config Config) (*Middleware, error) {
 		})
 		if err != nil {
 			// One line for each fault, which does not say again what kind of error it is.
-			for text := range strings.SplitSeq(strings.TrimPrefix(err.Error(), limiter.ErrConfig.Error()+": "), "\n") {
-				fault("%s", text)
+			for text := range strings.SplitSeq(err.Error(), "\n") {
+				fault("%s", strings.TrimPrefix(text, limiter.ErrConfig.Error()+": "))
 			}
 			continue
 		}

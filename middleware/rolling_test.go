@@ -40,6 +40,9 @@ func TestNew_Errors(t *testing.T) {
 policy "" (Policies[0]): Key is nil, want a key function (ByHeader returns nil for a bad name, Join for no parts or a nil one)
 policy "" (Policies[0]): Slots is -1, want 1 to 65536
 policy "" (Policies[0]): Window is 0s, want more than 0`, "all faults in one error")
+
+	_, err = New(Config{Policies: []Policy{{Name: "n", Key: ByIP, MaxKeys: -1}}})
+	require.ErrorContains(t, err, "\npolicy \"n\" (Policies[0]): MaxKeys is -1", "not what kind of error it is once more")
 }
 
 func TestMiddleware_Rolling(t *testing.T) {
