@@ -35,8 +35,10 @@
 // a limit of -limit requests in a rolling -window, counted in -slots + 1
 // sub-windows (-slots is 10 if not given) of one tick each: window / slots,
 // rounded up. Ticks begin at multiples of the tick since 1970. The window must
-// be at least as many microseconds as there are slots, and a log spans at most 30
-// years and a window, not counting pauses in which everything expires.
+// be at least as many microseconds as there are slots, the limit one that a
+// limiter can count in such ticks (at a microsecond 8,191, at 100 ms 536,870,911),
+// and a log spans at most 30 years and a window, not counting pauses in which
+// everything expires.
 //
 // A server may write a line when the request ends and stamp it with the time
 // when it began. So requests are first sorted by time; those of one second keep

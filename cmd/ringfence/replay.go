@@ -100,7 +100,7 @@ func parseReplay(args []string) (policy, []string, error) {
 	if least := time.Duration(p.slots) * time.Microsecond; p.window < least {
 		return p, nil, fmt.Errorf("flag -window is %v, want at least %v, a microsecond for each of -slots %d", p.window, least, p.slots)
 	}
-	return p, files, nil
+	return p, files, p.check()
 }
 
 // An accessLog is what was read of one or more logs.
@@ -211,7 +211,7 @@ func (l *accessLog) replay(p policy) (*report, error) {
 	if len(l.requests) == 0 {
 		return r, nil
 	}
-	w, err := newWindows(p, len(l.requests), len(l.clients), l.requests[0].time())
+	w, err := newWindows(p, len(l.clients), l.requests[0].time())
 	if err != nil {
 		return nil, err
 	}

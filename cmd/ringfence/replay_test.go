@@ -167,7 +167,7 @@ func TestReplay_SampleMatchesTheReference(t *testing.T) {
 		{limit: 5, window: 10 * time.Second, slots: 3},
 		{limit: 20, window: time.Hour, slots: 60},
 		{limit: 0, window: time.Second, slots: 1},
-		{limit: maxReplayLimit, window: 1<<63 - 1, slots: 7},
+		{limit: 1<<58 - 1, window: 1<<63 - 1, slots: 7},
 	} {
 		require.Equal(t, slowReplay(p, "stdin", text), replayText(t, p, text))
 	}
@@ -310,6 +310,28 @@ func TestReplay_BadFlags(t *testing.T) {
 	}
 }
 
+// What a limiter would refuse is refused, whatever the log. The message has the
+// number that was given.
+func TestReplay_LimitThatDoesNotFit(t *testing.T) {
+	const line = `192.0.2.7 - - [02/Mar/2026:08:15:30 +0000] "GET / HTTP/1.1" 200 512` + "\n"
+	for _, log := range []string{"", line, strings.Repeat(line, 9000)} {
+		for _, c := range []struct{ limit, window, slots string }{
+			{"9999999999999999", "10s", "10"}, {"10000", "10us", "10"}, {"8192", "65536us", "65536"},
+		} {
+			status, stdout, stderr := command(log, "replay", "-limit", c.limit, "-window", c.window, "-slots", c.slots)
+			require.Equal(t, exitBad, status, c)
+			require.Empty(t, stdout)
+			require.Contains(t, stderr, "ringfence replay: flag -limit: Limit is "+c.limit+", which does not fit: at most ")
+		}
+		for _, c := range []struct{ limit, window, slots string }{
+			{"8191", "10us", "10"}, {"8191", "65536us", "65536"}, {"536870911", "100ms", "1"},
+		} {
+			status, _, stderr := command(log, "replay", "-limit", c.limit, "-window", c.window, "-slots", c.slots)
+			require.Equal(t, exitOK, status, stderr)
+		}
+	}
+}
+
 // A limiter keeps time for 30 years: a longer log has to have a pause in which
 // everything expires, and its length then decides nothing.
 func TestReplay_LongLogs(t *testing.T) {
@@ -319,7 +341,7 @@ func TestReplay_LongLogs(t *testing.T) {
 	p := policy{limit: 100, window: time.Microsecond, slots: 1}
 	many := strings.Repeat(at(1970, "01/Jan"), 1023) + at(2261, "31/Dec")
 	require.Contains(t, replayText(t, p, many), "admitted 101\n")
-	p.limit = maxReplayLimit
+	p.limit = 8191
 	require.Contains(t, replayText(t, p, many), "admitted 1024\n")
 
 	var yearly strings.Builder

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/ringfence-go/ringfence/limiter"
@@ -27,9 +28,23 @@ type windows struct {
 	skip  time.Duration // how far the clock is behind now
 }
 
-// newWindows returns windows for a number of requests of a number of clients,
-// the first one at the time given.
-func newWindows(p policy, requests, clients int, first time.Duration) (*windows, error) {
+// config returns what p is for a limiter.
+func (p policy) config(clock limiter.Clock) limiter.Config {
+	return limiter.Config{Limit: p.limit, Window: p.window, Slots: p.slots, Clock: clock}
+}
+
+// check reports a limit that a limiter cannot count in p's ticks: it is the same
+// for every log.
+func (p policy) check() error {
+	if _, err := limiter.New(p.config(limiter.NewManualClock())); err != nil {
+		return fmt.Errorf("flag -limit: %s", strings.TrimPrefix(err.Error(), limiter.ErrConfig.Error()+": "))
+	}
+	return nil
+}
+
+// newWindows returns windows for a number of clients, whose first request is at
+// the time given.
+func newWindows(p policy, clients int, first time.Duration) (*windows, error) {
 	tick := (p.window-1)/time.Duration(p.slots) + 1
 	w := &windows{
 		clock: limiter.NewManualClock(),
@@ -41,13 +56,7 @@ func newWindows(p policy, requests, clients int, first time.Duration) (*windows,
 	w.clock.Set(w.first)
 	var err error
 	w.keyed, err = limiter.NewKeyed[string](limiter.KeyedConfig{
-		Config: limiter.Config{
-			// A client never has more in its window than there are requests.
-			Limit:  min(p.limit, uint64(requests)),
-			Window: p.window,
-			Slots:  p.slots,
-			Clock:  w.clock,
-		},
+		Config:     p.config(w.clock),
 		MaxKeys:    clients,
 		SweepEvery: limiter.NoSweep,
 	})
