@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 )
 
 // Exit statuses.
@@ -88,6 +89,9 @@ func open(name string, stdin io.Reader) (io.ReadCloser, string, error) {
 		return io.NopCloser(stdin), "stdin", nil
 	}
 	f, err := os.Open(name)
+	if err != nil && strings.HasPrefix(name, "-") {
+		err = fmt.Errorf("%w (flags come before files)", err)
+	}
 	return f, name, err
 }
 

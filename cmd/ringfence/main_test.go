@@ -49,12 +49,18 @@ func TestRun_FilesThatCannotBeRead(t *testing.T) {
 		require.Equal(t, exitBad, status)
 		require.Empty(t, stdout)
 		require.Contains(t, stderr, "ringfence "+args[0]+": open "+absent)
+		require.NotContains(t, stderr, "flags")
 
 		status, stdout, stderr = command("", append(args, t.TempDir())...)
 		require.Equal(t, exitBad, status)
 		require.Empty(t, stdout)
 		require.Contains(t, stderr, "directory")
 	}
+	file := write(t, "log", "")
+	status, stdout, stderr := command("", "replay", "-limit", "1", "-window", "1m", file, "-slots", "5")
+	require.Equal(t, exitBad, status)
+	require.Empty(t, stdout)
+	require.Regexp(t, `^ringfence replay: open -slots: .* \(flags come before files\)\n$`, stderr)
 }
 
 // A full disk is an error, not a short answer.
