@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -92,7 +93,18 @@ func open(name string, stdin io.Reader) (io.ReadCloser, string, error) {
 	if err != nil && strings.HasPrefix(name, "-") {
 		err = fmt.Errorf("%w (flags come before files)", err)
 	}
-	return f, name, err
+	return file{f}, name, err
+}
+
+// A file's errors of reading do not name it. Messages do that.
+type file struct{ *os.File }
+
+func (f file) Read(p []byte) (int, error) {
+	n, err := f.File.Read(p)
+	if named := (*fs.PathError)(nil); errors.As(err, &named) {
+		err = named.Err
+	}
+	return n, err
 }
 
 // quote quotes text that came from outside for a message.

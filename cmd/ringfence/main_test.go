@@ -51,10 +51,12 @@ func TestRun_FilesThatCannotBeRead(t *testing.T) {
 		require.Contains(t, stderr, "ringfence "+args[0]+": open "+absent)
 		require.NotContains(t, stderr, "flags")
 
-		status, stdout, stderr = command("", append(args, t.TempDir())...)
+		folder := t.TempDir()
+		status, stdout, stderr = command("", append(args, folder)...)
 		require.Equal(t, exitBad, status)
 		require.Empty(t, stdout)
 		require.Contains(t, stderr, "directory")
+		require.Equal(t, 1, strings.Count(stderr, folder), stderr)
 	}
 	file := write(t, "log", "")
 	status, stdout, stderr := command("", "replay", "-limit", "1", "-window", "1m", file, "-slots", "5")
