@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/pprof"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -60,14 +61,28 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 func parse(args []string, stderr io.Writer) (config, error) {
-	var c config
+	c := config{duration: 5 * time.Second}
 	fs := flag.NewFlagSet("pprof", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
+	set := func(name, usage, want string, parse func(text string) error) {
+		fs.Func(name, usage, func(text string) error {
+			if parse(text) != nil {
+				return errors.New("want " + want)
+			}
+			return nil
+		})
+	}
 	fs.StringVar(&c.workload, "workload", "hot-key", "one of "+strings.Join(workloadNames(), ", "))
 	fs.StringVar(&c.impl, "impl", "ringfence", "who decides: ringfence or mutex")
 	fs.StringVar(&c.clock, "clock", "system", "the clock: system or coarse, or step for rollover")
-	fs.DurationVar(&c.duration, "duration", 5*time.Second, "how long to run")
-	fs.IntVar(&c.goroutines, "goroutines", 0, "how many goroutines ask (default what the workload says, or GOMAXPROCS)")
+	set("duration", "how long to run (default 5s)", "a duration above 0, such as 5s", func(text string) (err error) {
+		c.duration, err = time.ParseDuration(text)
+		return err
+	})
+	set("goroutines", "how many goroutines ask (default what the workload says, or GOMAXPROCS)", "a number of goroutines, such as 8", func(text string) (err error) {
+		c.goroutines, err = strconv.Atoi(text)
+		return err
+	})
 	fs.StringVar(&c.out, "out", "out", "directory for the profiles")
 	fs.StringVar(&c.http, "http", "", "address to serve net/http/pprof at while running (default none)")
 	err := fs.Parse(args)

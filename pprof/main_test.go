@@ -105,7 +105,9 @@ func TestRun_BadFlags(t *testing.T) {
 		`-http is "nowhere", must be host:port`:   {"-http", "nowhere"},
 		`unexpected argument "hot-key"`:           {"hot-key"},
 		`flag provided but not defined: -wrkload`: {"-wrkload", "zipf"},
-		`invalid value "soon" for flag -duration`: {"-duration", "soon"},
+		`invalid value "soon" for flag -duration: want a duration above 0, such as 5s`:   {"-duration", "soon"},
+		`invalid value "5" for flag -duration: want a duration above 0, such as 5s`:      {"-duration", "5"},
+		`invalid value "x" for flag -goroutines: want a number of goroutines, such as 8`: {"-goroutines", "x"},
 	} {
 		var stdout, stderr strings.Builder
 		require.Equal(t, 2, run(t.Context(), args, &stdout, &stderr), "%q", args)
@@ -116,6 +118,7 @@ func TestRun_BadFlags(t *testing.T) {
 	var stderr strings.Builder
 	require.Zero(t, run(t.Context(), []string{"-h"}, io.Discard, &stderr))
 	require.Contains(t, stderr.String(), "-workload")
+	require.Contains(t, stderr.String(), "how long to run (default 5s)")
 }
 
 func TestRun_Fails(t *testing.T) {
