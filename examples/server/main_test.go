@@ -4,6 +4,7 @@ import (
 	"log"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
@@ -21,6 +22,21 @@ func TestRun_BadAddress(t *testing.T) {
 	defer log.SetOutput(os.Stderr)
 	require.ErrorContains(t, run(t.Context(), "127.0.0.1"), "missing port in address")
 	require.Empty(t, out.String())
+}
+
+// An argument that is none, such as an address without -addr, is not ignored.
+func TestMain_UnexpectedArgument(t *testing.T) {
+	if os.Getenv("SERVER_TEST") == "main" {
+		os.Args = []string{"server", "-addr", "127.0.0.1", ":9090"}
+		main()
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestMain_UnexpectedArgument$")
+	cmd.Env = append(os.Environ(), "SERVER_TEST=main")
+	out, err := cmd.CombinedOutput()
+	require.Error(t, err)
+	require.Equal(t, 2, cmd.ProcessState.ExitCode())
+	require.Equal(t, "server: unexpected argument \":9090\"\n", string(out))
 }
 
 // The answers that the package comment shows are those that come.
