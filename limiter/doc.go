@@ -17,10 +17,12 @@
 //     holds at most L units. No interleaving, late caller, clock step, idle
 //     period, sweep or change of the limit breaks this.
 //   - Barely under. A request that an exact log of admissions would admit is
-//     admitted at most one tick, W / Slots rounded up, later; with a coarse
-//     clock two ticks and the resolution. Denied requests never count.
-//   - No lock on a decision. A key that exists is decided by loads and one CAS,
-//     a denial writes nothing, and nothing is allocated.
+//     admitted at most one tick, W / Slots, later; with a coarse clock two ticks
+//     and the resolution. Where Slots does not divide W, ticks are rounded up to a
+//     nanosecond, and the last may be Slots - 1 nanoseconds late. Denied requests
+//     never count.
+//   - No lock on a decision. A key that exists is decided by loads and one CAS, a
+//     denial only loads unless a tick has passed, and nothing is allocated.
 //   - Bounded memory. Keys are capped, and one in use is never evicted.
 //   - Honest answers. Waiting for RetryAfter on an otherwise idle limiter admits.
 //

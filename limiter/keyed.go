@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/ringfence-go/ringfence/atomicring"
@@ -51,9 +50,9 @@ type Keyed[K comparable] struct {
 // and names every field that is wrong.
 func NewKeyed[K comparable](config KeyedConfig) (*Keyed[K], error) {
 	k := &Keyed[K]{}
-	err := k.policy.init(config.Config)
-	maxKeys, sweepEvery, faults := checkKeys(config.MaxKeys, config.OnFull, config.SweepEvery, config.Window)
-	if err = errors.Join(err, configError(faults)); err != nil {
+	faults := k.policy.init(config.Config)
+	maxKeys, sweepEvery, more := checkKeys(config.MaxKeys, config.OnFull, config.SweepEvery, config.Window)
+	if err := configError(append(faults, more...)); err != nil {
 		return nil, err
 	}
 	layout := &k.layout

@@ -36,7 +36,7 @@ type Limiter struct {
 // names every field that is wrong.
 func New(config Config) (*Limiter, error) {
 	l := &Limiter{}
-	if err := l.policy.init(config); err != nil {
+	if err := configError(l.policy.init(config)); err != nil {
 		return nil, err
 	}
 	l.ring = atomicring.NewStriped(l.layout, config.NoCredits)

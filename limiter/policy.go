@@ -35,15 +35,15 @@ type Config struct {
 	// microseconds.
 	Window time.Duration
 	// Slots is the number of ticks that a window is divided into, 1 to
-	// [MaxSlots]; 0 means [DefaultSlots]. A unit expires at most one tick, which
-	// is Window / Slots rounded up, later than its window. So a limiter that is
-	// always saturated delivers Slots / (Slots + 1) of its limit. A slot costs 8
-	// bytes a key.
+	// [MaxSlots]; 0 means [DefaultSlots]. A tick is Window / Slots, rounded up to a
+	// nanosecond, and a unit expires Slots to Slots + 1 ticks after it was counted.
+	// So a limiter that is always saturated delivers Slots / (Slots + 1) of its
+	// limit. A slot costs 8 bytes a key.
 	Slots int
 	// Clock tells the time; nil means [SystemClock]. The resolution of a
 	// [CoarseClock] must not be above the tick.
 	Clock Clock
-	// CountDenied switches Stats.Denied on. Without it a denial writes nothing.
+	// CountDenied switches Stats.Denied on. Without it a denial is counted nowhere.
 	CountDenied bool
 	// NoCredits switches off that a Limiter charges for a processor in advance
 	// when several contend for it, see [Limiter]. It changes speed only.
@@ -69,10 +69,9 @@ type policy struct {
 
 var lastID atomic.Uint64
 
-// init validates config and starts the policy.
-func (p *policy) init(config Config) error {
+// init validates config and starts the policy. It returns what is wrong with it.
+func (p *policy) init(config Config) (faults []error) {
 	p.id = lastID.Add(1)
-	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	slots := config.Slots
 	if slots == 0 {
@@ -118,7 +117,7 @@ func (p *policy) init(config Config) error {
 	if config.CountDenied {
 		p.denied = xsync.NewCounter()
 	}
-	return configError(faults)
+	return faults
 }
 
 // newLayout gives the epoch what [lifetime] needs and the count all the rest.

@@ -74,4 +74,7 @@ func TestNew_Errors(t *testing.T) {
 			}
 		}
 	}
+	_, err := NewKeyed[int](KeyedConfig{Config: Config{Window: -1}, MaxKeys: -2, OnFull: 9})
+	require.Equal(t, 1, strings.Count(err.Error(), ErrConfig.Error()), "%v", err)
+	require.Len(t, strings.Split(err.Error(), "\n"), 3, "%v", err)
 }

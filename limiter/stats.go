@@ -19,7 +19,9 @@ type Stats struct {
 	// clock that stepped back. While it grows the limiter is too strict.
 	Backward uint64
 	// Admitted is the number of units admitted, in sub-windows that have closed:
-	// it lags by what is counted in the open ones. Refunded units are not in it.
+	// it lags by what is counted in the open ones. The first decision after a
+	// sub-window closes it, or the sweep that removes the key, so that the last
+	// units before a pause are missing until it ends. Refunded units are not in it.
 	Admitted uint64
 	// Denied is the number of requests denied, if Config.CountDenied is set.
 	Denied uint64

@@ -32,13 +32,13 @@ type StoreItem struct {
 	Key   string
 	Max   int
 	Decay time.Duration
-	Cost  int // 0 means 1
+	Cost  int // 0 means 1; with less than 0 nothing is allowed
 }
 
 // StoreResult is the answer to one StoreItem.
 type StoreResult struct {
-	// Allowed reports whether this item alone would be admitted. Nothing was
-	// counted for it if another item was denied.
+	// Allowed reports whether this item would be admitted, with those of the same
+	// key before it. Nothing was counted for it if another item was denied.
 	Allowed bool
 	// Attempts is the count of the item's window, with this attempt if all items
 	// were admitted.
