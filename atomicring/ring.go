@@ -56,9 +56,9 @@ type Admission struct {
 // the slots.
 //
 // A Ring is made by [Layout.NewRing], or is a zero Ring of its owner's that is
-// opened by [Ring.Open]; it must not be copied. All methods may be called at once
-// from any number of goroutines and are lock-free: a CAS
-// fails only where another caller's succeeded. Admissions and refunds are exact
+// opened by [Ring.Open], once and before all else; it must not be copied. All
+// methods may be called at once from any number of goroutines and are lock-free: a
+// CAS fails only where another caller's succeeded. Admissions and refunds are exact
 // and linearizable, a denial too. A denial at an epoch that is already open
 // writes nothing. No method allocates but [Ring.Snapshot].
 type Ring struct {
@@ -120,6 +120,7 @@ func (r *Ring) Admit(l *Layout, epoch, cost, limit uint64) Admission {
 			return a
 		}
 		if h == 0 {
+			r.first.Load() // panics here, and not a tick later, if a zero Ring was not opened
 			yield()
 			r.head.CompareAndSwap(0, open) // if it fails, another caller opened the ring
 			continue

@@ -182,6 +182,7 @@ func (l *Limiter) decide(d *Decision, n, limit uint64, now time.Duration) receip
 		now = l.now()
 	}
 	epoch := l.epoch(now)
+	limit = min(limit, l.limit.Load()) // as it is after the reading: see Striped.Lower
 	total, v, ok := l.ring.TryAdmit(epoch, n, limit)
 	a := atomicring.Admission{Verdict: v, Epoch: epoch, Total: total}
 	if !ok {

@@ -377,3 +377,37 @@ func TestRolling_CountDenied(t *testing.T) {
 		}
 	}
 }
+
+// hookedClock calls its hook during the next reading, and no other one.
+type hookedClock struct {
+	*ManualClock
+	hook func()
+}
+
+func (c *hookedClock) Now() time.Duration {
+	if hook := c.hook; hook != nil {
+		c.hook = nil
+		hook()
+	}
+	return c.ManualClock.Now()
+}
+
+// TestLimiter_LoweredDuringTheReading: a call that reads the clock while the limit
+// is lowered is held to the lower one, as those with credits have to be: it may
+// have been held up there for any time.
+func TestLimiter_LoweredDuringTheReading(t *testing.T) {
+	for name, call := range map[string]func(l *Limiter) bool{
+		"AllowN":     func(l *Limiter) bool { return l.AllowN(8) },
+		"Attempt":    func(l *Limiter) bool { return l.Attempt(8).Allowed },
+		"WaitN":      func(l *Limiter) bool { return l.WaitN(context.Background(), 8) == nil },
+		"AttemptAll": func(l *Limiter) bool { d, _ := AttemptAll(l.Item(8)); return d.Allowed },
+	} {
+		clock := &hookedClock{ManualClock: NewManualClock()}
+		l := newLimiter(t, Config{Limit: 10, Window: time.Second, Clock: clock})
+		clock.hook = func() { require.NoError(t, l.SetLimit(5)) }
+		require.False(t, call(l), name)
+		require.Nil(t, clock.hook, name)
+		d := l.Attempt(0)
+		require.Equal(t, Decision{Allowed: true, Reason: ReasonAdmitted, Limit: 5, Remaining: 5}, d, name)
+	}
+}

@@ -306,6 +306,20 @@ var mutants = []mutant{
 		caughtBy: []catcher{{"limiter", "TestRolling_EdgeOfWindow", false}, {"verify", "TestLimiter_Promises", false}},
 	},
 	{
+		name:     "a decision by the limit as it was before the clock was read",
+		file:     "limiter/limiter.go",
+		old:      "	limit = min(limit, l.limit.Load()) // as",
+		new:      "	// as",
+		caughtBy: []catcher{{"limiter", "TestLimiter_LoweredDuringTheReading", false}},
+	},
+	{
+		name:     "a coarse clock whose longest step is shorter than the time between two refreshes",
+		file:     "limiter/clock_coarse.go",
+		old:      "step := int64(c.resolution - c.tolerance())",
+		new:      "step := int64(c.resolution-c.tolerance()) / 2",
+		caughtBy: []catcher{{"limiter", "TestCoarseClock_Punctual", false}},
+	},
+	{
 		name:     "a state born without regard to the floor",
 		file:     "limiter/table.go",
 		old:      "			from = max(at, sh.floor.Load())\n			t.kind",
