@@ -60,7 +60,7 @@ type Admission struct {
 // methods may be called at once from any number of goroutines and are lock-free: a
 // CAS fails only where another caller's succeeded. Admissions and refunds are exact
 // and linearizable, a denial too. A denial at an epoch that is already open
-// writes nothing. No method allocates but [Ring.Snapshot].
+// writes nothing. No method allocates but [Ring.Open], once, and [Ring.Snapshot].
 type Ring struct {
 	head  atomic.Uint64
 	first *atomic.Uint64 // of the N slot words
@@ -76,9 +76,9 @@ func (r *Ring) slots(l *Layout) []atomic.Uint64 {
 }
 
 // Open gives a ring that nobody else holds yet its first epoch, with count
-// units in it, and, if it is a zero Ring, its slots. A ring that replaces another one has to be opened before it is
-// shared, at no less than the floor that was raised before the other one was
-// retired: see Birth in the package comment.
+// units in it, and a zero Ring its slots. A ring that replaces another one has to
+// be opened before it is shared, at no less than the floor that was raised before
+// the other one was retired: see Birth in the package comment.
 func (r *Ring) Open(l *Layout, epoch, count uint64) {
 	if r.first == nil {
 		r.init(l)

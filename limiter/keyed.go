@@ -37,7 +37,7 @@ type KeyedConfig struct {
 //
 // Keys are never evicted to make room. A new key that finds MaxKeys in use is
 // treated as OnFull says; now and then its caller sweeps a part of the keys
-// first, 65,536 or so, which takes some milliseconds. Keys that share an overflow
+// first, 65,536 at most or so, which takes some milliseconds. Keys that share an overflow
 // state are held to the limit together, so that they are denied more than they
 // had to be, and Remaining and RetryAfter speak of what they share.
 type Keyed[K comparable] struct {

@@ -48,8 +48,9 @@ const (
 //
 // A hash that is not the key's own, or not the value's, makes the map wrong, and Delete unsafe.
 //
-// Where K is a string type, the map stores copies of the keys' bytes, in the same object up to 64 of them. Strings inside structs and arrays are stored as they
-// are: one that was cut from a larger string keeps that alive for as long as the key is in the map.
+// Where K is a string type, the map stores copies of the keys' bytes, up to 64 of them in the same object. Strings inside
+// structs and arrays are stored as they are: one that was cut from a larger string keeps that alive for as long as the key
+// is in the map.
 type Map[K comparable, V any] struct {
 	seed   maphash.Seed
 	shift  uint // hash >> shift is the shard
