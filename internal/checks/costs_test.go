@@ -19,7 +19,7 @@ var inlined = map[string][]string{
 	},
 	"limiter": {
 		"SystemClock.Now", "(*CoarseClock).Now", "(*timeline).now", "(*timeline).epoch", "(*timeline).turn",
-		"(*Limiter).Allow",
+		"(*Limiter).Allow", "(*Limiter).Attempt", "(*policy).noteDenied",
 		"sharded.(*Map).First", "sharded.(*Map).Has", "sharded.(*Map).ShardOf", "(*table).shard",
 	},
 }
