@@ -190,6 +190,6 @@ func TestRing_Owned(t *testing.T) {
 			require.Len(t, in.Snapshot(l), slots)
 		}
 		require.Equal(t, Admission{Admitted, 3, 5, 0}, idle.Peek(l, 3, 0, 1000))
-		require.Panics(t, func() { new(Ring).Admit(l, 0, 1, 1) }, "not opened")
+		require.PanicsWithValue(t, "atomicring: a zero Ring has to be opened by Open before it is used", func() { new(Ring).Admit(l, 0, 1, 1) })
 	}
 }

@@ -120,7 +120,9 @@ func (r *Ring) Admit(l *Layout, epoch, cost, limit uint64) Admission {
 			return a
 		}
 		if h == 0 {
-			r.first.Load() // panics here, and not a tick later, if a zero Ring was not opened
+			if r.first == nil { // else it would be found out a tick later
+				panic("atomicring: a zero Ring has to be opened by Open before it is used")
+			}
 			yield()
 			r.head.CompareAndSwap(0, open) // if it fails, another caller opened the ring
 			continue
