@@ -152,10 +152,8 @@ func newMapFloor() *mapFloor { return &mapFloor{xsync.NewMapOf[string, *atomic.U
 func always(Setup) (Limiter, error)    { return alwaysFloor{}, nil }
 func readClock(Setup) (Limiter, error) { return &clockFloor{limiter.SystemClock{}}, nil }
 func casWord(Setup) (Limiter, error)   { return new(casFloor), nil }
-func loadMap(s Setup) (Limiter, error) {
-	return newMapFloor(), nil
-}
-func casKey(s Setup) (Limiter, error) { return &keyFloor{newMapFloor()}, nil }
+func loadMap(Setup) (Limiter, error)   { return newMapFloor(), nil }
+func casKey(Setup) (Limiter, error)    { return &keyFloor{newMapFloor()}, nil }
 
 func (alwaysFloor) Allow(string) bool { return true }
 func (alwaysFloor) Close()            {}
@@ -163,12 +161,14 @@ func (alwaysFloor) Close()            {}
 func (f *clockFloor) Allow(string) bool { return f.clock.Now() >= 0 }
 func (*clockFloor) Close()              {}
 
-func (f *casFloor) Allow(string) bool {
-	old := f.word.Load()
-	return f.word.CompareAndSwap(old, old+1)
-}
+func (f *casFloor) Allow(string) bool  { return count(&f.word) }
 func (f *casFloor) Goroutine() Limiter { return new(casFloor) }
 func (f *casFloor) Close()             {}
+
+func count(word *atomic.Uint64) bool {
+	old := word.Load()
+	return word.CompareAndSwap(old, old+1)
+}
 
 // Allow looks the key up. Only the first pass over the keys stores them.
 func (f *mapFloor) Allow(key string) bool { return f.word(key) != nil }
@@ -182,8 +182,4 @@ func (f *mapFloor) word(key string) *atomic.Uint64 {
 	return word
 }
 
-func (f *keyFloor) Allow(key string) bool {
-	word := f.word(key)
-	old := word.Load()
-	return word.CompareAndSwap(old, old+1)
-}
+func (f *keyFloor) Allow(key string) bool { return count(f.word(key)) }

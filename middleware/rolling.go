@@ -53,7 +53,7 @@ type Policy struct {
 	OnFull limiter.OnFull
 	// CountDenied switches on that [Middleware.Stats] tells in Denied how many
 	// requests the policy has denied. One that several deny counts for the one
-	// that is shown. Without it a denial writes nothing.
+	// that is shown. Without it a denial is counted nowhere.
 	CountDenied bool
 }
 
@@ -106,8 +106,8 @@ func New(config Config) (*Middleware, error) {
 		})
 		if err != nil {
 			// One line for each fault, which does not say again what kind of error it is.
-			for text := range strings.SplitSeq(err.Error(), "\n") {
-				fault("%s", strings.TrimPrefix(text, limiter.ErrConfig.Error()+": "))
+			for text := range strings.SplitSeq(strings.TrimPrefix(err.Error(), limiter.ErrConfig.Error()+": "), "\n") {
+				fault("%s", text)
 			}
 			continue
 		}
