@@ -39,6 +39,10 @@
 //	          slot 2  3     0     1            open count = 7 - 1 - 4 - 0 = 2
 //	---------------------------------------> time
 //
+// One word more, opened, is the head as it was when its epoch was opened, with
+// nothing but closed counts in it: here (5, total 5). What the head has more than
+// that is the open count, and nobody adds up the slots for it.
+//
 // # Algorithm
 //
 // To admit n units at epoch x under limit L, in a ring with head (e, T):
@@ -70,11 +74,15 @@
 //	    a later epoch or is retired. An open word may come back (a refund), and
 //	    then means the same as before.
 //	I6  A retired word never changes again.
+//	I7  The word opened is one that the head once was, written by the call that
+//	    made it so. Where it is of the head's epoch, it holds the closed counts
+//	    in (e-N, e), for these do not change until the head is at a later epoch.
 //
 // A late caller cannot break the limit because of step 2. A helper that stalls
 // cannot, because its CAS of the slot expects a word that the others replaced
-// (I4), and its CAS of the head expects a frozen word (I5). A clock that steps
-// back turns callers into late ones. So any N consecutive epochs hold at most L
+// (I4), and its CAS of the head expects a frozen word (I5). A caller that stalls
+// before it writes opened leaves that at an older epoch, which all who read it see
+// (I7); they add up the slots. A clock that steps back turns callers into late ones. So any N consecutive epochs hold at most L
 // units, L being the largest limit in use; and since an admission is counted in
 // an epoch between the one its caller read and the one in which its CAS took
 // place, a layer that gives N epochs more than a window of time has the limit

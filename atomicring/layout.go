@@ -100,14 +100,18 @@ func (l *Layout) sum(slots []atomic.Uint64, top, before uint64) (total uint64) {
 
 // newest returns the newest word of the closed sub-windows with stamps in
 // (e - N, e) that counts any, 0 if there is none.
-func (l *Layout) newest(slots []atomic.Uint64, e uint64) (newest uint64) {
-	oldest, end := l.oldest(e), l.open(e)
-	for i := range slots {
-		if w := slots[i].Load(); w >= oldest && w < end && w&l.mask > 0 {
-			newest = max(newest, w)
+func (l *Layout) newest(slots []atomic.Uint64, e uint64) uint64 {
+	oldest, at := l.oldest(e), l.index(e)
+	for range len(slots) - 1 {
+		if at == 0 {
+			at = l.slots
+		}
+		at--
+		if w := slots[at].Load(); w >= oldest && w&l.mask > 0 {
+			return w
 		}
 	}
-	return newest
+	return 0
 }
 
 // expire returns the last of the closed sub-windows with stamps in (e - N, e)

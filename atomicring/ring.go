@@ -62,17 +62,44 @@ type Admission struct {
 // and linearizable, a denial too. A denial at an epoch that is already open
 // writes nothing. No method allocates but [Ring.Open], once, and [Ring.Snapshot].
 type Ring struct {
-	head  atomic.Uint64
-	first *atomic.Uint64 // of the N slot words
+	head atomic.Uint64
+	// opened is the head as it was when its epoch was opened, or when an earlier
+	// one was, and the first of N + 1 words: the slots follow.
+	opened *atomic.Uint64
 }
 
-// init gives an empty ring its slots.
-func (r *Ring) init(l *Layout) { r.first = &make([]atomic.Uint64, l.slots)[0] }
+// init gives an empty ring its other words.
+func (r *Ring) init(l *Layout) { r.opened = &make([]atomic.Uint64, 1+l.slots)[0] }
 
 // slots returns the slot words.
 func (r *Ring) slots(l *Layout) []atomic.Uint64 {
-	n := l.slots
-	return (*[MaxSlots]atomic.Uint64)(unsafe.Pointer(r.first))[:n:n] // checks less than unsafe.Slice
+	n := 1 + l.slots
+	return (*[1 + MaxSlots]atomic.Uint64)(unsafe.Pointer(r.opened))[1:n:n] // checks less than unsafe.Slice
+}
+
+// open moves the head from word h on to next, the first one of its epoch, and
+// reports whether it did.
+func (r *Ring) open(h, next uint64) bool {
+	if !r.head.CompareAndSwap(h, next) { // if it fails, another caller moved it on
+		return false
+	}
+	yield()
+	r.opened.Store(next)
+	return true
+}
+
+// openCount returns the count of head word h's own sub-window, which is not in a
+// slot yet. The answer is right if the head is at the same epoch afterwards.
+func (r *Ring) openCount(l *Layout, h uint64) (count uint64) {
+	if count = h - r.opened.Load(); count > l.mask { // opened is of another epoch, or h frozen
+		count = r.addUp(l, h)
+	}
+	return
+}
+
+func (r *Ring) addUp(l *Layout, h uint64) uint64 {
+	e := l.stampOf(h)
+	return h&l.mask - l.sum(r.slots(l), e, e)
 }
 
 // Open gives a ring that nobody else holds yet its first epoch, with count
@@ -80,10 +107,12 @@ func (r *Ring) slots(l *Layout) []atomic.Uint64 {
 // be opened before it is shared, at no less than the floor that was raised before
 // the other one was retired: see Birth in the package comment.
 func (r *Ring) Open(l *Layout, epoch, count uint64) {
-	if r.first == nil {
+	if r.opened == nil {
 		r.init(l)
 	}
-	r.head.Store(l.open(l.stamp(epoch)) + min(count, l.capacity))
+	word := l.open(l.stamp(epoch))
+	r.opened.Store(word)
+	r.head.Store(word + min(count, l.capacity))
 }
 
 // Admit counts cost units at epoch if the N epochs that end there then hold at
@@ -120,11 +149,11 @@ func (r *Ring) Admit(l *Layout, epoch, cost, limit uint64) Admission {
 			return a
 		}
 		if h == 0 {
-			if r.first == nil { // else it would be found out a tick later
+			if r.opened == nil { // else it would be found out a tick later
 				panic("atomicring: a zero Ring has to be opened by Open before it is used")
 			}
 			yield()
-			r.head.CompareAndSwap(0, open) // if it fails, another caller opened the ring
+			r.open(0, open)
 			continue
 		}
 		closed += r.advance(l, h, x)
@@ -181,7 +210,7 @@ func (r *Ring) closeFrozen(l *Layout, h, x, unspent uint64) (closed uint64) {
 	slot := &slots[l.index(e)]
 	yield() // it may be too late already
 	old := slot.Load()
-	count := h&l.mask - l.sum(slots, e, e) - unspent
+	count := r.openCount(l, h&^l.frozen) - unspent
 	if r.head.Load() != h {
 		return 0
 	}
@@ -190,7 +219,7 @@ func (r *Ring) closeFrozen(l *Layout, h, x, unspent uint64) (closed uint64) {
 	next := max(x, e+1)
 	total := l.sum(slots, next, next)
 	yield()
-	if !r.head.CompareAndSwap(h, l.open(next)|total) { // if it fails, another helper moved on
+	if !r.open(h, l.open(next)|total) {
 		return 0
 	}
 	return count
@@ -222,9 +251,8 @@ func (r *Ring) peek(l *Layout, h, x, cost, limit uint64) Admission {
 		at = max(x, e+1)
 	}
 	if at > e {
-		slots := r.slots(l)
-		open := total - l.sum(slots, e, e)
-		total = l.sum(slots, at, e)
+		open := r.openCount(l, h)
+		total = l.sum(r.slots(l), at, e)
 		if e+l.slots > at {
 			total += open
 		}
@@ -250,7 +278,7 @@ func (r *Ring) Refund(l *Layout, epoch, cost uint64) bool {
 		}
 		// Keeps I3: a refund of more than the sub-window holds would eat into
 		// the closed ones, which do not change while the head is at x.
-		if cost > h&l.mask-l.sum(r.slots(l), x, x) {
+		if cost > r.openCount(l, h) {
 			return false
 		}
 		yield()
@@ -286,10 +314,9 @@ func (r *Ring) retryAfter(l *Layout, h, x, cost, limit uint64) (retry, reset uin
 		return x, x - 1, cost <= limit && x < l.maxStamp
 	}
 	total, e := h&l.mask, l.stampOf(h)
-	slots := r.slots(l)
-	closed, newest := l.sum(slots, e, e), h
-	if closed == total { // the open sub-window counts nothing
-		newest = l.newest(slots, e)
+	open, newest := r.openCount(l, h), h
+	if open == 0 {
+		newest = l.newest(r.slots(l), e)
 	}
 	reset = x
 	if newest > 0 {
@@ -299,8 +326,8 @@ func (r *Ring) retryAfter(l *Layout, h, x, cost, limit uint64) (retry, reset uin
 	if room := limit - min(cost, limit); total > room {
 		// Sub-windows have to expire until no more than room is counted.
 		last := h
-		if total-closed <= room {
-			last = l.expire(slots, e, total-room)
+		if open <= room {
+			last = l.expire(r.slots(l), e, total-room)
 		}
 		retry = max(retry, l.stampOf(last)+l.slots-1)
 	}
@@ -341,7 +368,7 @@ func (r *Ring) snapshot(l *Layout, h uint64) []Slot {
 		snapshot[i] = Slot{Epoch: max(s, 1) - 1, Count: w & l.mask, Used: s > 0}
 	}
 	if e := l.stampOf(h); e > 0 {
-		snapshot[l.index(e)] = Slot{Epoch: e - 1, Count: h&l.mask - l.sum(slots, e, e), Used: true}
+		snapshot[l.index(e)] = Slot{Epoch: e - 1, Count: r.openCount(l, h), Used: true}
 	}
 	return snapshot
 }
@@ -384,8 +411,7 @@ func (r *Ring) Discard(l *Layout) (open uint64, ok bool) {
 
 // kill retires the ring if its head is still h.
 func (r *Ring) kill(l *Layout, h uint64) (open uint64, ok bool) {
-	e := l.stampOf(h)
-	open = h&l.mask - l.sum(r.slots(l), e, e)
+	open = r.openCount(l, h)
 	yield()
 	// If it fails, an admission, a refund, a freeze, a helper or another
 	// retirement succeeded.

@@ -289,6 +289,10 @@ func halfClosed(r *Ring, l *Layout, stage int) {
 	}
 }
 
+// forget leaves a ring as a caller does that lost the processor after it opened
+// the epoch, before it has written down what that began with.
+func forget(r *Ring) { r.opened.Store(0) }
+
 // TestRing_HalfClosed: whatever a stalled caller left, everybody else gets the
 // answer of a ring whose open epoch is over, and an admission finishes the work.
 func TestRing_HalfClosed(t *testing.T) {
@@ -306,6 +310,9 @@ func TestRing_HalfClosed(t *testing.T) {
 			require.Equal(t, reference.Admit(now, cost, limit), r.Admit(l, now, cost, limit))
 		}
 		halfClosed(r, l, 1+i%2)
+		if rng.IntN(2) == 0 {
+			forget(r)
+		}
 
 		x := now + rng.Uint64N(2*uint64(slots)+2)
 		x -= min(x, rng.Uint64N(4)) // some are late
@@ -356,6 +363,9 @@ func TestRing_StaleHelper(t *testing.T) {
 		}
 		if rng.IntN(8) == 0 {
 			halfClosed(r, l, 1+rng.IntN(2))
+		}
+		if rng.IntN(4) == 0 {
+			forget(r)
 		}
 		if rng.IntN(8) == 0 {
 			r.Retire(l, now+slots)
@@ -486,6 +496,9 @@ func TestRing_RetryAfter(t *testing.T) {
 		}
 		if rng.IntN(4) == 0 {
 			r.Refund(l, now, 1+rng.Uint64N(3))
+		}
+		if rng.IntN(2) == 0 {
+			forget(r)
 		}
 		x := now + rng.Uint64N(3)
 		x -= min(x, rng.Uint64N(5))

@@ -261,6 +261,9 @@ func (w *ringWatch) check() error {
 	if is != retired && is != 0 && is&l.mask != w.sum(e) {
 		return fmt.Errorf("I3: head %x, but the window of %d holds %d", is, e, w.sum(e))
 	}
+	if err := checkOpened(w.r, l); err != nil {
+		return err
+	}
 	for i := 1; i < len(now); i++ {
 		s := l.stampOf(now[i])
 		if s < l.stampOf(before[i]) {
@@ -282,6 +285,17 @@ func (w *ringWatch) check() error {
 				return fmt.Errorf("the window of %d holds %d of %d", e, w.sum(e), w.limit)
 			}
 		}
+	}
+	return nil
+}
+
+// checkOpened returns what is wrong with what a ring has written down of how its
+// head began.
+func checkOpened(r *Ring, l *Layout) error {
+	h, opened := r.head.Load(), r.opened.Load()
+	e := l.stampOf(h)
+	if l.stampOf(opened) > e || opened&l.frozen != 0 || l.stampOf(opened) == e && opened&l.mask != l.sum(r.slots(l), e, e) {
+		return fmt.Errorf("I7: head %x began as %x, but %d are closed", h, opened, l.sum(r.slots(l), e, e))
 	}
 	return nil
 }
@@ -463,7 +477,7 @@ func (w *stripedWatch) check() error {
 			return fmt.Errorf("slot %d is %x, but %d holds %d", i, word, s-1, w.counted[s-1])
 		}
 	}
-	return nil
+	return checkOpened(&w.s.ring, l)
 }
 
 // end checks, where all threads have ended, that nothing was lost unseen.

@@ -180,7 +180,7 @@ func (s *Striped) admit(x, cost, limit uint64, local bool) Admission {
 			return a
 		case h == 0:
 			yield()
-			s.ring.head.CompareAndSwap(0, open) // if it fails, another caller opened the ring
+			s.ring.open(0, open)
 			continue
 		case h < open || h&l.frozen != 0:
 			closed += s.advance(h, x)
@@ -478,7 +478,7 @@ func (s *Striped) Snapshot() []Slot {
 
 // spent returns head word h without the credits in its total.
 func (s *Striped) spent(h uint64) uint64 {
-	if s.on.Load() < s.layout.stampOf(h) {
+	if s.on.Load() < h>>(s.layout.shift&63) {
 		return h
 	}
 	return s.withoutCredits(h)
@@ -492,7 +492,7 @@ func (s *Striped) withoutCredits(h uint64) uint64 {
 	e := l.stampOf(h)
 	yield()
 	// Those of later charges may be among them, but never closed units.
-	return h - min(s.credits(e), h&l.mask-l.sum(s.ring.slots(l), e, e))
+	return h - min(s.credits(e), s.ring.openCount(l, h))
 }
 
 // Refund takes back cost units of an admission counted in epoch, as
@@ -507,7 +507,7 @@ func (s *Striped) Refund(epoch, cost uint64) bool {
 		}
 		// As long as the head is h, credits are spent and none are added: what
 		// the caller was admitted is not taken for one.
-		if cost > s.spent(h)&l.mask-l.sum(s.ring.slots(l), x, x) {
+		if cost > s.ring.openCount(l, s.spent(h)) {
 			if s.ring.head.Load() == h {
 				return false
 			}

@@ -33,7 +33,7 @@ var keepers = []keeper{
 	{"Keyed", 170, func(tb testing.TB, keys int) (func(string), func(), func() int) {
 		return keepKeyed(tb, NewManualClock(), nil, keys)
 	}},
-	{"KeyedCoarse", 170, func(tb testing.TB, keys int) (func(string), func(), func() int) {
+	{"KeyedCoarse", 186, func(tb testing.TB, keys int) (func(string), func(), func() int) {
 		clock := newStaleClock(time.Second, 1)
 		return keepKeyed(tb, clock.ManualClock, clock, keys)
 	}},

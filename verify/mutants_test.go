@@ -124,6 +124,27 @@ var mutants = []mutant{
 		caughtBy: []catcher{{"atomicring", "TestSchedule_Ring", true}, {"verify", "TestRing_Linearizable", true}},
 	},
 	{
+		name:     "a beginning written down by who did not open the epoch",
+		file:     "atomicring/ring.go",
+		old:      "	if !r.head.CompareAndSwap(h, next) { // if it fails, another caller moved it on\n		return false\n	}\n	yield()\n	r.opened.Store(next)\n	return true",
+		new:      "	r.opened.Store(next)\n	yield()\n	return r.head.CompareAndSwap(h, next)",
+		caughtBy: []catcher{{"atomicring", "TestSchedule_Ring", true}, {"atomicring", "TestSchedule_Striped", true}},
+	},
+	{
+		name:     "the beginning of an earlier epoch taken for that of the head's",
+		file:     "atomicring/ring.go",
+		old:      "if count = h - r.opened.Load(); count > l.mask {",
+		new:      "if count = (h - r.opened.Load()) & l.mask; count > l.mask {",
+		caughtBy: []catcher{{"atomicring", "TestSchedule_Ring", true}, {"verify", "TestRing_Linearizable", true}},
+	},
+	{
+		name:     "a new ring whose first units count as closed",
+		file:     "atomicring/ring.go",
+		old:      "	r.opened.Store(word)\n	r.head.Store(word + min(count, l.capacity))",
+		new:      "	word += min(count, l.capacity)\n	r.opened.Store(word)\n	r.head.Store(word)",
+		caughtBy: []catcher{{"atomicring", "TestRing_Open", false}},
+	},
+	{
 		name:     "a try that takes a frozen head, or that of another epoch, for an open one",
 		file:     "atomicring/ring.go",
 		old:      "total = h - l.open(l.stamp(epoch))",

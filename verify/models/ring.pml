@@ -1,5 +1,5 @@
-/* The rolling ring: one head word, N slots, late callers, helpers, refunds
-   and a limit for each call.
+/* The rolling ring: one head word, what it began with, N slots, late callers,
+   helpers, refunds and a limit for each call.
 
    A call reads the clock once (x) and has a cost (n) and a limit (lim).
    Epochs are kept plus one, so that 0 means never used. An atomic block is
@@ -12,7 +12,7 @@
    SPARSE       the clock may also jump
 
    One protection removed each; every one of them must make spin fail:
-   NOFREEZE, NOCHECK, STORE, RELABEL, REFUNDFROZEN. */
+   NOFREEZE, NOCHECK, STORE, RELABEL, REFUNDFROZEN, ANYOPENED, EARLYOPENED. */
 
 #ifndef P
 #define P 2
@@ -40,7 +40,7 @@
 #define FROZEN(w) (((w) / BASE) % 2)
 #define COUNT(w) ((w) % BASE)
 
-byte head, slot[N];
+byte head, slot[N], opened;
 byte clock = 1;
 
 /* What really happened, seen by no caller. */
@@ -129,16 +129,28 @@ again:	atomic {
 			if
 			:: head == h && got > 0 ->
 				head = next; spent[e] = spent[e] + n; never_over(); conserved(); goto done
-			:: head == h && got == 0 -> head = next; goto again
+			:: head == h && got == 0 ->
+				head = next;
+				if :: h > 0 -> goto again :: else fi
 			:: else -> got = 0; goto again
 			fi
 		}
+		opened = next;
+		goto again;
 
 		/* 4. Publish the closed count, open the next sub-window. */
 close:
 		old = slot[(e - 1) % N];
+		atomic {
+			w = opened;
+#ifdef ANYOPENED
+			if :: true -> c = COUNT(w); w = 0; goto counted fi
+#else
+			if :: EPOCH(w) == e -> c = COUNT(w); w = 0; goto counted :: else -> w = 0 fi
+#endif
+		}
 		closed(e, e, c);
-		c = t - c;
+counted:	c = t - c;
 #ifndef NOCHECK
 		if
 		:: head != h -> goto again
@@ -168,15 +180,20 @@ close:
 			k = (x > e -> x : e + 1); old = 0; c = 0; t = 0
 		}
 		closed(k, e + 1, next);
+		next = WORD(k, 0, next);
+#ifdef EARLYOPENED
+		opened = next;
+#endif
 		atomic {
 			if
 			:: head == h ->
 				assert(slot[(e - 1) % N] == WORD(e, 0, spent[e]));
-				head = WORD(k, 0, next); conserved()
-			:: else
-			fi;
-			goto again
+				head = next; conserved()
+			:: else -> goto again
+			fi
 		}
+		opened = next;
+		goto again;
 
 done:
 		/* A call that was admitted may give its units back. */
