@@ -57,23 +57,23 @@ type window interface {
 // windows are the implementations, for one caller at a time.
 var windows = map[string]func(l *Layout) window{
 	"ring":        func(l *Layout) window { return bareRing{l.NewRing(), l} },
-	"ring/try":    func(l *Layout) window { return tryFirst{bareRing{l.NewRing(), l}, l} },
+	"ring/loop":   func(l *Layout) window { return loopRing{bareRing{l.NewRing(), l}} },
 	"mutex":       func(l *Layout) window { return newMutexRing(l) },
 	"striped":     func(l *Layout) window { return &totals{stripedWindow: newStripedWindow(l, 0)} },
 	"credits":     func(l *Layout) window { return &totals{stripedWindow: newStripedWindow(l, 2)} },
-	"striped/try": func(l *Layout) window { return tryFirst{newStripedWindow(l, 0), l} },
+	"striped/try": func(l *Layout) window { return tryFirst{newStripedWindow(l, 0)} },
 }
 
 // racers are the implementations, for many callers.
 var racers = map[string]func(l *Layout) window{
 	"ring":              windows["ring"],
-	"ring/try":          windows["ring/try"],
+	"ring/loop":         windows["ring/loop"],
 	"mutex":             windows["mutex"],
 	"striped":           func(l *Layout) window { return newStripedWindow(l, 0) },
 	"credits/stripes=1": func(l *Layout) window { return newStripedWindow(l, 1) },
 	"credits/stripes=4": func(l *Layout) window { return newStripedWindow(l, 4) },
 	"striped/try":       windows["striped/try"],
-	"credits/try":       func(l *Layout) window { return tryFirst{newStripedWindow(l, 4), l} },
+	"credits/try":       func(l *Layout) window { return tryFirst{newStripedWindow(l, 4)} },
 }
 
 // A bareRing is a Ring with its layout.
@@ -86,9 +86,6 @@ func (b bareRing) Open(epoch, count uint64) { b.r.Open(b.l, epoch, count) }
 func (b bareRing) Admit(epoch, cost, limit uint64) Admission {
 	return b.r.Admit(b.l, epoch, cost, limit)
 }
-func (b bareRing) TryAdmit(epoch, cost, limit uint64) (uint64, Verdict, bool) {
-	return b.r.TryAdmit(b.l, epoch, cost, limit)
-}
 func (b bareRing) Peek(epoch, cost, limit uint64) Admission {
 	return b.r.Peek(b.l, epoch, cost, limit)
 }
@@ -99,6 +96,13 @@ func (b bareRing) RetryAfter(epoch, cost, limit uint64) (uint64, uint64, bool) {
 func (b bareRing) Snapshot() []Slot                   { return b.r.Snapshot(b.l) }
 func (b bareRing) Retire(epoch uint64) (uint64, bool) { return b.r.Retire(b.l, epoch) }
 func (b bareRing) Lost() uint64                       { return 0 }
+
+// A loopRing is a Ring that never tries first.
+type loopRing struct{ bareRing }
+
+func (l loopRing) Admit(epoch, cost, limit uint64) Admission {
+	return l.r.admit(l.l, epoch, cost, limit)
+}
 
 // A mutexRing is the reference: the oracle under a lock, with the limits of a
 // layout, and everything beside admit by brute force.
@@ -251,25 +255,16 @@ func (s *stripedWindow) Retire(epoch uint64) (open uint64, ok bool) {
 	return open, ok
 }
 
-// A trier is a window that has TryAdmit as well.
-type trier interface {
-	window
-	TryAdmit(epoch, cost, limit uint64) (total uint64, v Verdict, ok bool)
-}
-
-// tryFirst asks TryAdmit first, as a limiter does.
-type tryFirst struct {
-	trier
-	l *Layout
-}
+// tryFirst is a Striped of which TryAdmit is asked first, as a limiter does.
+type tryFirst struct{ *stripedWindow }
 
 func (w tryFirst) Admit(epoch, cost, limit uint64) Admission {
 	if cost > 0 {
 		if total, v, ok := w.TryAdmit(epoch, cost, limit); ok {
-			return Admission{Verdict: v, Epoch: w.l.stamp(epoch) - 1, Total: total}
+			return Admission{Verdict: v, Epoch: w.layout.stamp(epoch) - 1, Total: total}
 		}
 	}
-	return w.trier.Admit(epoch, cost, limit)
+	return w.stripedWindow.Admit(epoch, cost, limit)
 }
 
 // totals is a Striped whose answers have the total without its credits, which

@@ -121,6 +121,16 @@ func (r *Ring) Open(l *Layout, epoch, count uint64) {
 // decided, and counted, at the ring's. A cost of 0 is admitted when the total
 // is not above the limit, and writes nothing.
 func (r *Ring) Admit(l *Layout, epoch, cost, limit uint64) Admission {
+	if cost > 0 {
+		if total, v, ok := r.TryAdmit(l, epoch, cost, limit); ok {
+			return Admission{v, l.stamp(epoch) - 1, total, 0}
+		}
+	}
+	return r.admit(l, epoch, cost, limit)
+}
+
+// admit is Admit in every case.
+func (r *Ring) admit(l *Layout, epoch, cost, limit uint64) Admission {
 	x := l.stamp(epoch)
 	open := l.open(x)
 	limit = min(limit, l.capacity)
@@ -160,8 +170,8 @@ func (r *Ring) Admit(l *Layout, epoch, cost, limit uint64) Admission {
 	}
 }
 
-// TryAdmit is [Ring.Admit] for a cost of 1 or more in the usual case, and small
-// enough to be inlined: it decides if the ring is open at this very epoch, and no
+// TryAdmit is [Ring.Admit] for a cost of 1 or more in the usual case, without a
+// call, for it is inlined: it decides if the ring is open at this very epoch, and no
 // other call comes between. Where it reports false it has done nothing, and Admit
 // has to decide.
 func (r *Ring) TryAdmit(l *Layout, epoch, cost, limit uint64) (total uint64, v Verdict, ok bool) {

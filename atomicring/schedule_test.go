@@ -173,9 +173,9 @@ func newRingWatch(t *testing.T, slots int, limit uint64) *ringWatch {
 
 func (w *ringWatch) admit(epoch, cost uint64) Admission {
 	ring := bareRing{w.r, w.l}
-	ask := ring.Admit
+	ask := loopRing{ring}.Admit
 	if w.try {
-		ask = tryFirst{ring, w.l}.Admit
+		ask = ring.Admit
 	}
 	a := ask(epoch, cost, w.limit)
 	w.closed += a.Closed
@@ -407,7 +407,7 @@ type stripedWatch struct {
 func (w *stripedWatch) admit(epoch, cost uint64) Admission {
 	ask := w.s.Admit
 	if w.try {
-		ask = tryFirst{w.s, &w.s.layout}.Admit
+		ask = tryFirst{w.s}.Admit
 	}
 	a := ask(epoch, cost, w.limit)
 	w.closed += a.Closed

@@ -74,9 +74,10 @@ func Prepare(impl Implementation, w Workload, clock string, s *Stream) (Limiter,
 // create asks for every key that a workload draws, in another order than that of
 // its stream: who makes an object for a key would else find these objects one
 // behind the other in memory, in the order in which they are wanted. Each key is
-// a string of its own.
+// a string of its own, as that of a request is, which has the bytes of another:
+// strings that share their bytes are found equal without a look at them.
 func create(w Workload, l Limiter) {
-	if w.Dist != Uniform && w.Dist != Zipf {
+	if w.Dist != Hot && w.Dist != Uniform && w.Dist != Zipf {
 		return
 	}
 	for k := range w.Keys {
