@@ -285,10 +285,11 @@ func (k *Keyed[K]) decide(d *Decision, key K, n, limit uint64, now time.Duration
 	case full:
 		k.full(d, limit)
 	case a.Verdict == atomicring.Admitted:
-		k.taken(d, a, limit, now)
+		k.admit(d, a.Total, limit, a.Epoch+uint64(k.layout.Slots()), now)
 		return receipt{r, a.Epoch, n}
 	default:
-		k.answer(d, r, a, n, limit, epoch, now)
+		retry, reset, ok := r.RetryAfter(&k.layout, epoch, n, limit)
+		k.deny(d, a.Total, limit, retry, reset, ok, now)
 	}
 	return receipt{}
 }
@@ -322,7 +323,11 @@ func (k *Keyed[K]) look(d *Decision, key K, n, limit uint64, now time.Duration) 
 			a.Verdict = atomicring.Denied
 		}
 		if a.Verdict != atomicring.Retired {
-			k.answer(d, r, a, n, limit, epoch, now)
+			retry, reset, fits := epoch, epoch, n <= limit // of a ring that does not exist yet
+			if r != nil {
+				retry, reset, fits = r.RetryAfter(&k.layout, epoch, n, limit)
+			}
+			k.answer(d, a, n, limit, retry, reset, fits, now)
 			return
 		}
 		if p == own {
@@ -343,14 +348,4 @@ func (k *Keyed[K]) fitting(limit uint64) uint64 {
 // full is the decision on a new key for which there is no room.
 func (k *Keyed[K]) full(d *Decision, limit uint64) {
 	d.Reason, d.Limit, d.RetryAfter = ReasonFull, limit, k.tick
-}
-
-// answer is the decision where nothing was counted. A nil ring is one that does
-// not exist yet.
-func (k *Keyed[K]) answer(d *Decision, r *atomicring.Ring, a atomicring.Admission, n, limit, epoch uint64, now time.Duration) {
-	retry, reset, ok := epoch, epoch, true
-	if r != nil {
-		retry, reset, ok = r.RetryAfter(&k.layout, epoch, n, limit)
-	}
-	k.policy.answer(d, a, n, limit, retry, reset, ok, now)
 }

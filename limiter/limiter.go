@@ -193,10 +193,10 @@ func (l *Limiter) decide(d *Decision, n, limit uint64, now time.Duration) receip
 	}
 	if a.Verdict != atomicring.Admitted {
 		retry, reset, ok := l.ring.RetryAfter(epoch, n, limit)
-		l.answer(d, a, n, limit, retry, reset, ok, now)
+		l.deny(d, a.Total, limit, retry, reset, ok, now)
 		return receipt{}
 	}
-	l.taken(d, a, limit, now)
+	l.admit(d, a.Total, limit, a.Epoch+uint64(l.layout.Slots()), now)
 	return receipt{l.ring.Ring(), a.Epoch, n}
 }
 

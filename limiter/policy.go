@@ -196,28 +196,34 @@ func (p *policy) denial() {
 // unlimited is the decision where there is no limit.
 var unlimited = Decision{Allowed: true, Reason: ReasonUnlimited, Limit: Unlimited, Remaining: Unlimited}
 
-// taken stores in d the decision on a request that was admitted and counted.
-func (p *policy) taken(d *Decision, a atomicring.Admission, limit uint64, now time.Duration) {
+// admit stores in d the decision on a request that fits, with total units counted
+// until the epoch reset.
+func (p *policy) admit(d *Decision, total, limit, reset uint64, now time.Duration) {
 	d.Allowed, d.Reason = true, ReasonAdmitted
-	d.Limit, d.Remaining = limit, limit-min(a.Total, limit)
-	d.ResetAfter = p.until(a.Epoch+uint64(p.layout.Slots()), now)
+	d.Limit, d.Remaining = limit, limit-min(total, limit)
+	d.ResetAfter = p.until(reset, now)
 }
 
-// answer stores in d the decision on a request for n units for which nothing
-// was counted: one that was denied, or only asked about. A walk over the ring
-// has told the epochs from which on it fits, if ok, and nothing is counted any
-// more.
-func (p *policy) answer(d *Decision, a atomicring.Admission, n, limit, retry, reset uint64, ok bool, now time.Duration) {
-	d.Limit, d.Remaining = limit, limit-min(a.Total, limit)
-	d.ResetAfter = p.until(reset, now)
-	switch {
-	case a.Verdict == atomicring.Admitted:
-		d.Allowed, d.Reason = true, ReasonAdmitted
-	case n > limit:
-		d.Reason, d.RetryAfter = ReasonTooCostly, Never
-	case !ok:
-		d.RetryAfter = Never
-	default:
+// deny stores in d the decision on a request that does not fit, with total units
+// counted until the epoch reset. It fits from the epoch retry on, if ok, and never
+// else.
+func (p *policy) deny(d *Decision, total, limit, retry, reset uint64, ok bool, now time.Duration) {
+	d.Limit, d.Remaining = limit, limit-min(total, limit)
+	d.RetryAfter, d.ResetAfter = Never, p.until(reset, now)
+	if ok {
 		d.RetryAfter = p.until(retry, now)
+	}
+}
+
+// answer stores in d the decision on a request for n units that was only asked
+// about.
+func (p *policy) answer(d *Decision, a atomicring.Admission, n, limit, retry, reset uint64, ok bool, now time.Duration) {
+	if a.Verdict == atomicring.Admitted {
+		p.admit(d, a.Total, limit, reset, now)
+		return
+	}
+	p.deny(d, a.Total, limit, retry, reset, ok, now)
+	if n > limit {
+		d.Reason = ReasonTooCostly
 	}
 }

@@ -85,13 +85,50 @@ func (c config) validate(rest []string) error {
 	return errors.Join(errs...)
 }
 
-// Parts of a round. What a benchmark does on its own (memory, accuracy) takes
-// one iteration; the others take the time that is left for them.
-const (
-	timed  = "^Benchmark(Decision|HTTP)$"
-	single = "^Benchmark(Memory|Accuracy)$"
-	tails  = "^BenchmarkLatency$"
-)
+// A part of a round: benchmarks of one package. What a benchmark does on its own
+// (memory, accuracy) takes one iteration; the others take the time that is left
+// for them.
+type part struct {
+	folder  string
+	pattern string
+	cpu     string
+	once    bool
+}
+
+func parts(procs string) []part {
+	cores := strconv.Itoa(runtime.NumCPU())
+	peers := filepath.Join("benchmarks", "peers")
+	return []part{
+		{peers, "^Benchmark(Decision|HTTP)$", procs, false},
+		{peers, "^BenchmarkLatency$", cores, false},
+		{peers, "^Benchmark(Memory|Accuracy)$", cores, true},
+		{"limiter", "^Benchmark(Limiter|Keyed)$", "1", false},
+		{"atomicring", "^BenchmarkRing$", "1", false},
+	}
+}
+
+// binary is the compiled test of the part's package in dir.
+func (p part) binary(dir string) string { return filepath.Join(dir, filepath.Base(p.folder)+".test") }
+
+// build compiles it.
+func (p part) build(dir string) error {
+	out, err := exec.Command("go", "-C", p.folder, "test", "-c", "-o", p.binary(dir), ".").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("building %s: %w\n%s", p.folder, err, out)
+	}
+	return nil
+}
+
+// run runs the part and returns what it printed.
+func (p part) run(dir, benchtime, cpu string, short bool) ([]byte, error) {
+	cmd := exec.Command(p.binary(dir), "-test.run", "^$", "-test.bench", p.pattern, "-test.benchtime", benchtime, "-test.cpu", cpu,
+		"-test.timeout", "0", "-test.short="+strconv.FormatBool(short))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w\n%s", p.pattern, err, out)
+	}
+	return out, nil
+}
 
 // measure runs the rounds and returns the directory with their output.
 func measure(c config, stdout io.Writer) (string, error) {
@@ -111,34 +148,31 @@ func measure(c config, stdout io.Writer) (string, error) {
 		return "", err
 	}
 	defer os.RemoveAll(temp)
-	binary := filepath.Join(temp, "peers.test")
-	build := exec.Command("go", "-C", filepath.Join("benchmarks", "peers"), "test", "-c", "-o", binary, ".")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building benchmarks/peers: %w\n%s", err, out)
+	parts := parts(c.procs)
+	built := map[string]bool{}
+	for _, p := range parts {
+		if built[p.folder] {
+			continue
+		}
+		built[p.folder] = true
+		if err := p.build(temp); err != nil {
+			return "", err
+		}
 	}
 
 	// One pass with a single iteration each tells how many benchmarks there are
 	// and how long everything takes that is not timed.
 	fmt.Fprintln(stdout, "looking at what there is to run …")
-	bench := func(pattern, benchtime, procs string) ([]byte, error) {
-		cmd := exec.Command(binary, "-test.run", "^$", "-test.bench", pattern, "-test.benchtime", benchtime, "-test.cpu", procs,
-			"-test.timeout", "0", "-test.short="+strconv.FormatBool(c.short))
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w\n%s", pattern, err, out)
-		}
-		return out, nil
-	}
-	cores := strconv.Itoa(runtime.NumCPU())
-	procs := len(strings.Split(c.procs, ","))
 	lines := 0
 	began := time.Now()
-	for pattern, runs := range map[string]int{timed: procs, tails: 1, single: 0} {
-		out, err := bench(pattern, "1x", "1")
+	for _, p := range parts {
+		out, err := p.run(temp, "1x", "1", c.short)
 		if err != nil {
 			return "", err
 		}
-		lines += runs * len(parse(0, string(out)))
+		if !p.once {
+			lines += len(strings.Split(p.cpu, ",")) * len(parse(0, string(out)))
+		}
 	}
 	overhead := time.Since(began)
 	benchtime := perBenchmark(c.time-time.Since(start), overhead, c.rounds, lines)
@@ -154,8 +188,12 @@ func measure(c config, stdout io.Writer) (string, error) {
 	for round := 1; round <= c.rounds; round++ {
 		fmt.Fprintf(stdout, "round %d of %d, %d measurements of %v\n", round, c.rounds, lines, benchtime)
 		var raw []byte
-		for _, part := range [][3]string{{timed, benchtime.String(), c.procs}, {tails, benchtime.String(), cores}, {single, "1x", cores}} {
-			out, err := bench(part[0], part[1], part[2])
+		for _, p := range parts {
+			duration := benchtime.String()
+			if p.once {
+				duration = "1x"
+			}
+			out, err := p.run(temp, duration, p.cpu, c.short)
 			if err != nil {
 				return "", err
 			}

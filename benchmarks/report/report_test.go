@@ -116,6 +116,8 @@ func made(t *testing.T) string {
 		b.WriteString("BenchmarkLatency/impl=ringfence/keys=1000000/during=gc/clock=system-2  1  50 p50-ns  90 p99-ns  400 p99.9-ns  7000 max-ns\n")
 		b.WriteString("BenchmarkHTTP/impl=handler/deny=none  1  10 ns/op  0 B/op  0 allocs/op\n")
 		b.WriteString("BenchmarkHTTP/impl=ringfence-rolling/deny=all  1  310 ns/op  80 B/op  3 allocs/op\n")
+		b.WriteString("BenchmarkLimiter/call=Attempt/deny=1/clock=coarse  1  13 ns/op  12 ns-best  2.25 x\n")
+		b.WriteString("BenchmarkRing/op=floor  1  6 ns/op\nBenchmarkRing/op=admit  1  9 ns/op\n")
 		require.NoError(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("round-%d.txt", round)), []byte(b.String()), 0o644))
 	}
 	return dir
@@ -134,6 +136,9 @@ func TestRun_FromResults(t *testing.T) {
 		"| single | coarse | 0.52 | 0.52 |",
 		"| system clock: largest count surely inside one window, in limits | 1.00 | ≤ 1.00 | yes |",
 		"| 100,000 keys, coarse clock, GOMAXPROCS=1: times faster than the fastest peer | 9.18 | ≥ 3.00 | yes |",
+		"| Limiter.Attempt, denied, coarse clock, in floors | 2.25 | ≤ 2.50 | yes |",
+		"| Ring.Admit, admitted, in floors (load + CAS) | 1.50 | ≤ 1.25 | **no** |",
+		"| Ring.Admit, denied, in floors | – |  | not measured |",
 		"| ringfence | gc | 50.0 | 90.0 | 400 | 7000 |",
 		"| ringfence-rolling | all | 1 | 300 | 3.00 | 80.0 |",
 	} {

@@ -136,8 +136,8 @@ func (r *report) targets() {
 }
 
 func (r *report) targetList() []target {
-	one, uniform, hot := workload("single"), workload("uniform"), workload("hot-key")
-	const system, coarse, none = benchmarks.SystemClock, benchmarks.CoarseClock, benchmarks.NoClock
+	one, uniform := workload("single"), workload("uniform")
+	const system, coarse = benchmarks.SystemClock, benchmarks.CoarseClock
 	var list []target
 	add := func(least bool, bound, value float64, what string, args ...any) {
 		list = append(list, target{fmt.Sprintf(what, args...), value, least, bound})
@@ -157,12 +157,10 @@ func (r *report) targetList() []target {
 		w := workload(name)
 		return r.ratio(decision(us, w, coarse, procs), decision(mutex, w, coarse, procs), ns)
 	}
-	floorOf := func(name string, w benchmarks.Workload) float64 {
-		return r.median(decision(floor+name, w, none, 1), ns) - r.median(decision(floor+"loop", w, none, 1), ns)
-	}
-	// alone is our time without the loop.
-	alone := func(w benchmarks.Workload, clock string) float64 {
-		return r.median(decision(us, w, clock, 1), ns) - r.median(decision(floor+"loop", w, none, 1), ns)
+	ring := func(op string) query { return query{bench: "Ring", procs: 1, params: map[string]string{"op": op}} }
+	// inParts is what a call takes in terms of its parts, both in a loop of nothing else.
+	inParts := func(bench, call, deny, clock string) float64 {
+		return r.median(query{bench: bench, procs: 1, params: map[string]string{"call": call, "deny": deny, "clock": clock}}, "x")
 	}
 
 	add(true, 4, r.ratio(decision("x-time-rate", one, system, 1), decision(us, one, coarse, 1), ns),
@@ -176,9 +174,13 @@ func (r *report) targetList() []target {
 	}
 	add(false, 1, r.largest(query{bench: "Accuracy", params: map[string]string{"impl": us, "clock": system}}, "worst/limit"),
 		"system clock: largest count surely inside one window, in limits")
-	add(false, 1.6, alone(one, coarse)/floorOf("cas", one), "single limit, coarse clock, in floors (load + CAS)")
-	add(false, 1.2, alone(one, system)/(floorOf("cas", one)+floorOf("clock", one)), "single limit, system clock, in floors + clock reads")
-	add(false, 1.1, alone(hot, coarse)/(floorOf("map", hot)+floorOf("cas", hot)), "hot key, coarse clock, in xsync Loads + floors")
+	add(false, 1.25, r.ratio(ring("admit"), ring("floor"), ns), "Ring.Admit, admitted, in floors (load + CAS)")
+	add(false, 0.5, r.ratio(ring("deny"), ring("floor"), ns), "Ring.Admit, denied, in floors")
+	add(false, 1.6, inParts("Limiter", "Allow", "0", coarse), "Limiter.Allow, coarse clock, in floors")
+	add(false, 1.2, inParts("Limiter", "Allow", "0", system), "Limiter.Allow, system clock, in floors + clock reads")
+	add(false, 2.5, inParts("Limiter", "Attempt", "1", coarse), "Limiter.Attempt, denied, coarse clock, in floors")
+	add(false, 1.1, r.median(query{bench: "Keyed", procs: 1, params: map[string]string{"call": "Allow", "keys": "1", "deny": "0", "clock": coarse}}, "x"),
+		"Keyed.Allow, a hot key, coarse clock, in xsync Loads + floors")
 	if slices.Contains(r.procs, 2) {
 		add(false, 0.7, toMutex("single", 2), "single limit, coarse clock, GOMAXPROCS=2: time in those of the mutex")
 		add(false, 0.6, toMutex("single-crowd", 2), "the same, 64 goroutines")
