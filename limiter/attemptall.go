@@ -115,7 +115,7 @@ func AttemptAll(items ...Item) (Decision, int) { return AttemptAllInto(nil, item
 // AttemptAllInto is AttemptAll, and stores the decision on each item in
 // decisions, which is nil or at least as long as items. If the call is denied,
 // they say what each item alone would have been answered, though nothing was
-// taken.
+// taken; items for the same limiter and key have the answer to their sum.
 func AttemptAllInto(decisions []Decision, items ...Item) (Decision, int) {
 	var few [8]share
 	shares := merge(few[:0], items)

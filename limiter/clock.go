@@ -1,7 +1,10 @@
 package limiter
 
 import (
+	"errors"
+	"fmt"
 	"math"
+	"reflect"
 	"time"
 )
 
@@ -33,6 +36,20 @@ type TimerClock interface {
 	// is moved by calls, from the call that moved it. Calling stop cancels the call of f, and reports whether it did: false
 	// means that f has been called or soon will be, or that stop was called before.
 	AfterFunc(d time.Duration, f func()) (stop func() bool)
+}
+
+// checkClock returns the clock of a configuration, nil meaning [SystemClock], and what is wrong with it.
+func checkClock(clock Clock) (Clock, error) {
+	if clock == nil {
+		return SystemClock{}, nil
+	}
+	if v := reflect.ValueOf(clock); v.Kind() == reflect.Pointer && v.IsNil() {
+		return SystemClock{}, fmt.Errorf("Clock is a nil %T", clock)
+	}
+	if c, ok := clock.(*CoarseClock); ok && c.resolution == 0 {
+		return SystemClock{}, errors.New("Clock is a CoarseClock that NewCoarseClock did not make")
+	}
+	return clock, nil
 }
 
 // processStart is the origin of [SystemClock]. It carries a monotonic reading, so that [time.Since] costs one read of the

@@ -115,10 +115,16 @@ func (k *Keyed[K]) Attempt(key K, n uint64) (d Decision) {
 // AttemptLimit is Attempt with a limit for this call alone, for keys that have
 // different ones: what was counted for the key under other limits counts. A
 // limit above what Config allows acts as the largest that it does, except
-// [Unlimited]; one above Unlimited is no limit at all but a negative number
-// converted, and acts as 0.
+// [Unlimited]; one above Unlimited, which is what a negative number becomes, acts
+// as 0.
 func (k *Keyed[K]) AttemptLimit(key K, n, limit uint64) (d Decision) {
 	k.attemptInto(&d, key, n, limit)
+	return d
+}
+
+// PeekLimit is Peek with a limit for this call alone, see AttemptLimit.
+func (k *Keyed[K]) PeekLimit(key K, n, limit uint64) (d Decision) {
+	k.look(&d, key, n, callLimit(limit), unread)
 	return d
 }
 
@@ -148,6 +154,14 @@ func (k *Keyed[K]) WaitN(ctx context.Context, key K, n uint64) error {
 	})
 }
 
+// WaitLimit is WaitN with a limit for this call alone, see AttemptLimit.
+func (k *Keyed[K]) WaitLimit(ctx context.Context, key K, n, limit uint64) error {
+	return wait(ctx, &k.sleepers, func() (d Decision) {
+		k.decide(&d, key, n, callLimit(limit), unread)
+		return d
+	})
+}
+
 // Len returns the number of keys that have a state of their own.
 func (k *Keyed[K]) Len() int { return int(k.table.count.Load()) }
 
@@ -170,7 +184,8 @@ func (k *Keyed[K]) Forget(key K) {
 // the other. No decision waits for it.
 func (k *Keyed[K]) Sweep() { k.table.sweep(k.epoch(k.now())) }
 
-// SetLimit changes the limit of all keys, see [Limiter.SetLimit].
+// SetLimit changes the limit of all keys, see [Limiter.SetLimit]. Calls that bring
+// a limit of their own go on with that.
 func (k *Keyed[K]) SetLimit(limit uint64) error { return k.policy.setLimit(limit) }
 
 // Stats returns what the limiter has counted.

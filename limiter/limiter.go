@@ -112,6 +112,9 @@ func (l *Limiter) Wait(ctx context.Context) error { return l.WaitN(ctx, 1) }
 //   - [ErrCostExceedsLimit] at once, if n is above the limit;
 //   - [ErrClosed], if it would have to sleep and the limiter is closed.
 //
+// The deadline of a context is wall time, also where the limiter has a
+// [ManualClock].
+//
 // It does not poll: it sleeps until the units can be there, and looks again
 // earlier only after SetLimit and Close. Units go to whoever asks first: no order
 // among those who wait is promised, and one who asks without waiting may come
@@ -127,8 +130,9 @@ func (l *Limiter) WaitN(ctx context.Context, n uint64) error {
 // 10 to 2 denies until enough of them have expired. Every call begun after
 // SetLimit has returned sees the new limit; around the change no window holds
 // more than the larger of the two. While the limit is [Unlimited] nothing is
-// counted. Waiting calls are woken to look again. A limit that does not fit is
-// an error that matches [ErrConfig] and changes nothing.
+// counted. Waiting calls are woken to look again; those with a cost above the new
+// limit return [ErrCostExceedsLimit], all of them if it is 0. A limit that does not
+// fit is an error that matches [ErrConfig] and changes nothing.
 func (l *Limiter) SetLimit(limit uint64) error {
 	l.setting.Lock()
 	defer l.setting.Unlock()

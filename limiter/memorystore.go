@@ -54,11 +54,11 @@ const cellTick = time.Millisecond
 // NewMemoryStore returns a store for config, or an error that matches
 // [ErrConfig] and names every field that is wrong.
 func NewMemoryStore(config MemoryStoreConfig) (*MemoryStore, error) {
-	clock := config.Clock
-	if clock == nil {
-		clock = SystemClock{}
-	}
+	clock, err := checkClock(config.Clock)
 	maxKeys, sweepEvery, faults := checkKeys(config.MaxKeys, config.OnFull, config.SweepEvery, time.Minute)
+	if err != nil {
+		faults = append(faults, err)
+	}
 	if resolution := resolutionOf(clock); resolution < 0 {
 		faults = append(faults, fmt.Errorf("Clock has a resolution of %v, want 0 or more", resolution))
 	}

@@ -628,4 +628,8 @@ func TestNewMemoryStore_BadClock(t *testing.T) {
 	require.ErrorIs(t, err, ErrConfig)
 	require.ErrorContains(t, err, "Clock has a resolution of -1ns")
 	require.ErrorContains(t, err, "MaxKeys is -1")
+
+	_, err = NewMemoryStore(MemoryStoreConfig{Clock: (*CoarseClock)(nil)})
+	require.ErrorIs(t, err, ErrConfig)
+	require.ErrorContains(t, err, "Clock is a nil *limiter.CoarseClock")
 }

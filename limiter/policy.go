@@ -81,9 +81,9 @@ func (p *policy) init(config Config) (faults []error) {
 		fault("Slots is %d, want 1 to %d", slots, MaxSlots)
 		slots = min(max(slots, 1), MaxSlots)
 	}
-	clock := config.Clock
-	if clock == nil {
-		clock = SystemClock{}
+	clock, err := checkClock(config.Clock)
+	if err != nil {
+		faults = append(faults, err)
 	}
 	var tick time.Duration
 	switch least := time.Duration(slots) * time.Microsecond; {
@@ -101,7 +101,6 @@ func (p *policy) init(config Config) (faults []error) {
 		if resolution < 0 || resolution > tick {
 			fault("Clock has a resolution of %v, want 0 to %v, which is Window / Slots", resolution, tick)
 		}
-		var err error
 		if p.layout, err = newLayout(counted, tick); err != nil {
 			fault("Slots is %d: %w", slots, err)
 		}

@@ -41,6 +41,8 @@ func TestNew_Errors(t *testing.T) {
 		"one too many":        {func(c *Config) { c.Limit = 1 << 29 }, []string{"Limit is 536870912, .* at most 536870911 .* 100ms"}},
 		"coarse clock":        {func(c *Config) { c.Clock = badResolution{nil, 100*time.Millisecond + 1} }, []string{"Clock has a resolution of 100.000001ms, want 0 to 100ms"}},
 		"negative resolution": {func(c *Config) { c.Clock = badResolution{nil, -1} }, []string{"Clock has a resolution of -1ns"}},
+		"nil clock":           {func(c *Config) { c.Clock = (*ManualClock)(nil) }, []string{"Clock is a nil \\*limiter.ManualClock"}},
+		"zero clock":          {func(c *Config) { c.Clock = new(CoarseClock) }, []string{"Clock is a CoarseClock that NewCoarseClock did not make"}},
 		"two faults":          {func(c *Config) { c.Limit, c.Slots = 1<<62-1, -7 }, []string{"Limit is 4611686018427387903", "Slots is -7"}},
 		"all faults": {func(c *Config) { c.Limit, c.Window, c.Slots = math.MaxUint64, -1, 1<<20 }, []string{
 			"Limit is 18446744073709551615", "Window is -1ns", "Slots is 1048576",

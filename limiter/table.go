@@ -12,8 +12,9 @@ import (
 type OnFull uint8
 
 const (
-	// ShareOverflow lets new keys share an overflow state, one of a few for
-	// thousands of keys, with the same limit: they are held to it together. They
+	// ShareOverflow lets new keys share an overflow state with the same limit: they
+	// are held to it together. Of these there are up to 64 beside MaxKeys for a
+	// MaxKeys below 512, and up to 1024 from 4096 to a million. The keys
 	// go on to share it when there is room again, until none of them has asked for a
 	// whole window: else what one has used of it would not count. The default.
 	ShareOverflow OnFull = iota

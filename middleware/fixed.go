@@ -127,8 +127,9 @@ func (f *FixedWindowLimiter) Close() error {
 // request is answered with status 500.
 //
 // If the store cannot give back, limits is called once right away, with an empty
-// GET request for "/", to see whether it needs that (see [Limits.After]). If it
-// then turns out to on a later request, that one is answered with status 500.
+// GET request for "/" from 192.0.2.1, to see whether it uses [Limits.After]; what
+// else is wrong with its answer is ignored. If it uses After on a later request
+// only, that one is answered with status 500.
 func (f *FixedWindowLimiter) Named(name string, limits func(*http.Request) Limits) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -171,6 +172,7 @@ func usesAfter(limits func(*http.Request) Limits) (uses bool) {
 	if err != nil {
 		return false
 	}
+	r.RemoteAddr = "192.0.2.1:1" // of nobody (RFC 5737): a peer without an address is worth a warning
 	list := limits(r)
 	for i := range list.len() {
 		uses = uses || list.at(i).after != nil

@@ -181,6 +181,8 @@ func TestFixedWindowLimiter_AfterNeedsAStoreThatGivesBack(t *testing.T) {
 		err := b.fixed.Named("n", always(All(PerMinute(9), after)))
 		require.ErrorIs(t, err, limiter.ErrConfig, name)
 		require.ErrorContains(t, err, "give back")
+		require.NoError(t, b.fixed.Named("client", func(r *http.Request) Limits { return PerMinute(5).By(b.fixed.ClientKey(r)) }))
+		require.Empty(t, b.log.String(), "the look is no client without an address")
 
 		// What shows only with a request is refused with it.
 		require.NoError(t, b.fixed.Named("sometimes", func(r *http.Request) Limits {

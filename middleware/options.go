@@ -68,8 +68,8 @@ type Options struct {
 	// Clock is the clock of the limiters that the middleware makes itself; nil
 	// means [limiter.SystemClock].
 	Clock limiter.Clock
-	// Now tells the wall clock time, which X-RateLimit-Reset is made from; nil
-	// means [time.Now].
+	// Now tells the wall clock time, which X-RateLimit-Reset is made from, whatever
+	// the Clock; nil means [time.Now].
 	Now func() time.Time
 }
 

@@ -130,9 +130,9 @@ func (l *accessLog) read(from io.Reader, name string) error {
 	if magic, _ := lines.Peek(2); string(magic) == "\x1f\x8b" {
 		plain, err := gzip.NewReader(lines)
 		if err != nil {
-			return err
+			return fmt.Errorf("read as gzip: %w", err)
 		}
-		lines = bufio.NewReaderSize(plain, maxLine)
+		lines = bufio.NewReaderSize(gzipReader{plain}, maxLine)
 	}
 	for number := 1; ; number++ {
 		line, err := readLine(lines)
@@ -151,6 +151,17 @@ func (l *accessLog) read(from io.Reader, name string) error {
 			l.where = append(l.where, name+":"+strconv.Itoa(number))
 		}
 	}
+}
+
+// A gzipReader says in its errors that it read gzip.
+type gzipReader struct{ *gzip.Reader }
+
+func (g gzipReader) Read(p []byte) (int, error) {
+	n, err := g.Reader.Read(p)
+	if err != nil && err != io.EOF {
+		err = fmt.Errorf("read as gzip: %w", err)
+	}
+	return n, err
 }
 
 // readLine returns the next line without its end, valid until the next call. Of

@@ -273,7 +273,7 @@ func TestReplay_GzipInParts(t *testing.T) {
 		status, stdout, stderr := command(broken, "replay", "-limit", "1", "-window", "1m")
 		require.Equal(t, exitBad, status)
 		require.Empty(t, stdout)
-		require.Regexp(t, `^ringfence replay: stdin: (unexpected EOF|gzip: invalid header)\n$`, stderr)
+		require.Regexp(t, `^ringfence replay: stdin: read as gzip: (unexpected EOF|gzip: invalid header)\n$`, stderr)
 	}
 }
 
