@@ -41,7 +41,8 @@
 //
 // One word more, opened, is the head as it was when its epoch was opened, with
 // nothing but closed counts in it: here (5, total 5). What the head has more than
-// that is the open count, and nobody adds up the slots for it.
+// that is the open count. It is written after the head, and nobody adds up the
+// slots unless he comes before.
 //
 // # Algorithm
 //
@@ -82,11 +83,12 @@
 // cannot, because its CAS of the slot expects a word that the others replaced
 // (I4), and its CAS of the head expects a frozen word (I5). A caller that stalls
 // before it writes opened leaves that at an older epoch, which all who read it see
-// (I7); they add up the slots. A clock that steps back turns callers into late ones. So any N consecutive epochs hold at most L
-// units, L being the largest limit in use; and since an admission is counted in
-// an epoch between the one its caller read and the one in which its CAS took
-// place, a layer that gives N epochs more than a window of time has the limit
-// hold for every interval of that length.
+// (I7). A clock that steps back turns callers into late ones.
+//
+// So any N consecutive epochs hold at most L units, L being the largest limit in
+// use; and since an admission is counted in an epoch between the one its caller
+// read and the one in which its CAS took place, a layer that gives N epochs more
+// than a window of time has the limit hold for every interval of that length.
 //
 // # Birth
 //
@@ -120,5 +122,5 @@
 // # Cost
 //
 // An admission in an open epoch is one load and one CAS, a denial one load. The
-// first callers of a new epoch walk the ring once and do up to four CAS.
+// first callers of a new epoch walk the ring once and do up to four CAS and a store.
 package atomicring

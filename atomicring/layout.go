@@ -99,7 +99,8 @@ func (l *Layout) sum(slots []atomic.Uint64, top, before uint64) (total uint64) {
 }
 
 // newest returns the newest word of the closed sub-windows with stamps in
-// (e - N, e) that counts any, 0 if there is none.
+// (e - N, e) that counts any, 0 if there is none. It leaves out e's own slot, in
+// which the head's count may have been published already.
 func (l *Layout) newest(slots []atomic.Uint64, e uint64) uint64 {
 	oldest, at := l.oldest(e), l.index(e)
 	for range len(slots) - 1 {

@@ -135,7 +135,7 @@ func TestLayout_Index(t *testing.T) {
 }
 
 // TestRing_Size keeps the memory promise: two words that an owner may have beside
-// something else, and N slots in one object.
+// something else, and N + 1 words in one object.
 func TestRing_Size(t *testing.T) {
 	if unsafe.Sizeof(uintptr(0)) == 8 {
 		require.Equal(t, uintptr(16), unsafe.Sizeof(Ring{}))

@@ -51,9 +51,9 @@ type Admission struct {
 // of its [Layout]. It decides by its head word alone; see the package comment
 // for the words and the algorithm.
 //
-// The words that decide are apart from those that are read and written once a
-// tick: of a million rings, the heads fit into a processor's caches sooner than
-// the slots.
+// The words that decide are apart from the others, which are written once a tick
+// and read for details: of a million rings, the heads fit into a processor's caches
+// sooner than the slots.
 //
 // A Ring is made by [Layout.NewRing], or is a zero Ring of its owner's that is
 // opened by [Ring.Open], once and before all else; it must not be copied. All
@@ -89,7 +89,8 @@ func (r *Ring) open(h, next uint64) bool {
 }
 
 // openCount returns the count of head word h's own sub-window, which is not in a
-// slot yet. The answer is right if the head is at the same epoch afterwards.
+// slot yet. The answer is right if the head is at the same epoch afterwards. As it
+// is written, the compiler just inlines it.
 func (r *Ring) openCount(l *Layout, h uint64) (count uint64) {
 	if count = h - r.opened.Load(); count > l.mask { // opened is of another epoch, or h frozen
 		count = r.addUp(l, h)
@@ -98,12 +99,13 @@ func (r *Ring) openCount(l *Layout, h uint64) (count uint64) {
 }
 
 func (r *Ring) addUp(l *Layout, h uint64) uint64 {
+	yield()
 	e := l.stampOf(h)
 	return h&l.mask - l.sum(r.slots(l), e, e)
 }
 
 // Open gives a ring that nobody else holds yet its first epoch, with count
-// units in it, and a zero Ring its slots. A ring that replaces another one has to
+// units in it, and a zero Ring its other words. A ring that replaces another one has to
 // be opened before it is shared, at no less than the floor that was raised before
 // the other one was retired: see Birth in the package comment.
 func (r *Ring) Open(l *Layout, epoch, count uint64) {
@@ -220,8 +222,10 @@ func (r *Ring) closeFrozen(l *Layout, h, x, unspent uint64) (closed uint64) {
 	slot := &slots[l.index(e)]
 	yield() // it may be too late already
 	old := slot.Load()
+	yield()
 	count := r.openCount(l, h&^l.frozen) - unspent
-	if r.head.Load() != h {
+	yield()
+	if r.head.Load() != h { // not before, for who is late has counted what is newer
 		return 0
 	}
 	yield()
@@ -286,6 +290,7 @@ func (r *Ring) Refund(l *Layout, epoch, cost uint64) bool {
 		if h&l.frozen != 0 || l.stampOf(h) != x {
 			return false
 		}
+		yield()
 		// Keeps I3: a refund of more than the sub-window holds would eat into
 		// the closed ones, which do not change while the head is at x.
 		if cost > r.openCount(l, h) {
@@ -421,6 +426,7 @@ func (r *Ring) Discard(l *Layout) (open uint64, ok bool) {
 
 // kill retires the ring if its head is still h.
 func (r *Ring) kill(l *Layout, h uint64) (open uint64, ok bool) {
+	yield()
 	open = r.openCount(l, h)
 	yield()
 	// If it fails, an admission, a refund, a freeze, a helper or another

@@ -9,13 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// words returns the raw words of a ring, the head first.
+// words returns the raw words of a ring: the head, the slots, and opened.
 func words(r *Ring, l *Layout) []uint64 {
 	words := []uint64{r.head.Load()}
 	for i := range r.slots(l) {
 		words = append(words, r.slots(l)[i].Load())
 	}
-	return words
+	return append(words, r.opened.Load())
 }
 
 // admit counts cost units, which have to fit.
@@ -482,6 +482,28 @@ func TestRing_Discard(t *testing.T) {
 
 // TestRing_RetryAfter checks both answers against Peek, epoch by epoch: the
 // first at which the cost fits, and the first at which nothing is counted.
+// TestRing_Opened: what the head began with is written down with each epoch, and
+// whoever comes before it is counts as right without.
+func TestRing_Opened(t *testing.T) {
+	l := mustLayout(t, 3, 100)
+	r, s := l.NewRing(), newStripedWindow(l, 0)
+	for w, ring := range map[window]*Ring{bareRing{r, l}: r, s: s.Ring()} {
+		admit(t, w, 5, 4, 10)
+		require.Equal(t, l.open(6), ring.opened.Load(), "%T", w)
+		admit(t, w, 6, 3, 10)
+		require.Equal(t, l.open(7)|4, ring.opened.Load(), "%T", w)
+		admit(t, w, 20, 1, 10)
+		require.Equal(t, l.open(21), ring.opened.Load(), "%T", w)
+		admit(t, w, 21, 3, 10)
+		forget(ring)
+		require.False(t, w.Refund(21, 4), "%T: 4 were counted, 1 of them in 20", w)
+		require.True(t, w.Refund(21, 3), "%T", w)
+	}
+	r = l.NewRing()
+	r.Open(l, 5, 3)
+	require.Equal(t, []uint64{l.open(6) | 3, 0, 0, 0, l.open(6)}, words(r, l))
+}
+
 func TestRing_RetryAfter(t *testing.T) {
 	seed := seedOf(t)
 	for i := range rounds(20_000) {

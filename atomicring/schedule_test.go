@@ -125,12 +125,13 @@ func perform[W interface {
 }
 
 // A ringWatch knows what the calls on a ring reported, and compares every word
-// of the ring with it after every step. I1 to I6 are those of the package
+// of the ring with it after every step. I1 to I7 are those of the package
 // comment.
 type ringWatch struct {
 	r        *Ring
 	l        *Layout
-	try      bool // TryAdmit is asked first
+	s        *stripedWindow // has r for its ring, and no credits
+	try      bool           // TryAdmit is asked first, and readers ask the Striped
 	limit    uint64
 	counted  map[uint64]uint64 // by epoch
 	admitted uint64
@@ -158,17 +159,18 @@ func (w *ringWatch) ask(ask func() any) {
 	}
 }
 
-func (w *ringWatch) readAll(epoch uint64) {
-	ring := bareRing{w.r, w.l}
-	w.ask(func() any { return ring.Peek(epoch, 1, w.limit) })
-	w.ask(func() any { return retryOf(ring, epoch, w.limit-1, w.limit) })
-	w.ask(func() any { return ring.Snapshot() })
+// read asks by way of everything that only reads.
+func (w *ringWatch) read(by window, epoch uint64) {
+	w.ask(func() any { return by.Peek(epoch, 1, w.limit) })
+	w.ask(func() any { return retryOf(by, epoch, w.limit-1, w.limit) })
+	w.ask(func() any { return retryOf(by, epoch, w.limit, w.limit) })
+	w.ask(func() any { return by.Snapshot() })
 }
 
 func newRingWatch(t *testing.T, slots int, limit uint64) *ringWatch {
-	l := mustLayout(t, slots, limit)
-	r := l.NewRing()
-	return &ringWatch{r: r, l: l, limit: limit, counted: map[uint64]uint64{}, before: words(r, l)}
+	s := NewStriped(*mustLayout(t, slots, limit), true)
+	r, l := &s.ring, &s.layout
+	return &ringWatch{r: r, l: l, s: &stripedWindow{s}, limit: limit, counted: map[uint64]uint64{}, before: words(r, l)}
 }
 
 func (w *ringWatch) admit(epoch, cost uint64) Admission {
@@ -264,7 +266,7 @@ func (w *ringWatch) check() error {
 	if err := checkOpened(w.r, l); err != nil {
 		return err
 	}
-	for i := 1; i < len(now); i++ {
+	for i := 1; i < len(now)-1; i++ {
 		s := l.stampOf(now[i])
 		if s < l.stampOf(before[i]) {
 			return fmt.Errorf("I4: slot %d went back from %x to %x", i-1, before[i], now[i])
@@ -341,7 +343,16 @@ func TestSchedule_Ring(t *testing.T) {
 		return program{func(w *ringWatch) { w.retire(epoch) }}
 	}
 	read := func(epoch uint64) program {
-		return program{func(w *ringWatch) { w.readAll(epoch) }}
+		return program{func(w *ringWatch) {
+			if w.try {
+				w.read(w.s, epoch)
+			} else {
+				w.read(bareRing{w.r, w.l}, epoch)
+			}
+		}}
+	}
+	refund := func(epoch uint64) program {
+		return program{func(w *ringWatch) { w.refund(epoch, 1) }}
 	}
 	discard := program{func(w *ringWatch) {
 		if open, ok := w.r.Discard(w.l); ok {
@@ -374,6 +385,8 @@ func TestSchedule_Ring(t *testing.T) {
 		{"readers over a gap", 3, 5, []uint64{0, 1, 1, 2}, []program{read(2), admit(6, 7)}, 3},
 		{"readers of the epoch to come", 1, 3, []uint64{0}, []program{read(1), admit(1, 2), admitRefund(0)}, 3},
 		{"readers and a retirement", 1, 2, []uint64{0}, []program{read(0), retire(1), admit(1)}, 3},
+		{"readers and refunds", 2, 4, []uint64{0}, []program{read(0), append(refund(0), admit(0, 1)...)}, 3},
+		{"refunds of too much, just after a rollover", 2, 4, []uint64{0}, []program{admit(1), overRefund(1, 1), admit(1)}, 3},
 		{"discard", 2, 2, []uint64{0}, []program{discard, admit(1), admitRefund(0)}, 3},
 	} {
 		for _, try := range []bool{false, true} {

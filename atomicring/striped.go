@@ -96,8 +96,8 @@ func (s *Striped) Admit(epoch, cost, limit uint64) Admission {
 	return s.decide(epoch, cost, limit, true)
 }
 
-// TryAdmit is to Admit what [Ring.TryAdmit] is to [Ring.Admit]. It decides where
-// there are no credits.
+// TryAdmit is Admit for a cost of 1 or more in the usual case, where there are no
+// credits, as [Ring.TryAdmit] is of a Ring.
 func (s *Striped) TryAdmit(epoch, cost, limit uint64) (total uint64, v Verdict, ok bool) {
 	l := &s.layout
 	x := l.stamp(epoch)
@@ -444,6 +444,7 @@ func (s *Striped) Peek(epoch, cost, limit uint64) Admission {
 	x := l.stamp(epoch)
 	for {
 		h := s.ring.head.Load()
+		yield()
 		a := s.ring.peek(l, s.spent(h), x, cost, limit)
 		if l.stampOf(s.ring.head.Load()) == l.stampOf(h) {
 			return a
@@ -457,6 +458,7 @@ func (s *Striped) RetryAfter(epoch, cost, limit uint64) (retry, reset uint64, ok
 	x := l.stamp(epoch)
 	for {
 		h := s.ring.head.Load()
+		yield()
 		retry, reset, ok = s.ring.retryAfter(l, s.spent(h), x, cost, limit)
 		if l.stampOf(s.ring.head.Load()) == l.stampOf(h) {
 			return retry, reset, ok
@@ -469,6 +471,7 @@ func (s *Striped) Snapshot() []Slot {
 	l := &s.layout
 	for {
 		h := s.ring.head.Load()
+		yield()
 		snapshot := s.ring.snapshot(l, s.spent(h))
 		if l.stampOf(s.ring.head.Load()) == l.stampOf(h) {
 			return snapshot
@@ -485,8 +488,8 @@ func (s *Striped) spent(h uint64) uint64 {
 }
 
 func (s *Striped) withoutCredits(h uint64) uint64 {
-	if h == 0 {
-		return 0
+	if h == 0 || h == retired {
+		return h
 	}
 	l := &s.layout
 	e := l.stampOf(h)

@@ -75,6 +75,18 @@ func TestStriped_Refund(t *testing.T) {
 
 // TestStriped_LastUnits: the last units are found wherever they lie, for any
 // cost, and then no more.
+// TestStriped_Retired: a retired head is none that has credits.
+func TestStriped_Retired(t *testing.T) {
+	l := mustLayout(t, 2, 100)
+	s := newStripedWindow(l, 1)
+	admit(t, s, l.MaxEpoch(), 1, 100)
+	_, ok := s.Ring().Discard(l)
+	require.True(t, ok)
+	require.Equal(t, Retired, s.Peek(l.MaxEpoch(), 1, 100).Verdict)
+	require.Nil(t, s.Snapshot())
+	require.Equal(t, retry{0, l.MaxEpoch(), false}, retryOf(s, l.MaxEpoch(), 1, 100), "as of an empty one")
+}
+
 func TestStriped_LastUnits(t *testing.T) {
 	for cost := uint64(1); cost <= 7; cost++ {
 		s := newStripedWindow(mustLayout(t, 3, 1000), 4)

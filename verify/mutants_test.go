@@ -105,7 +105,7 @@ var mutants = []mutant{
 	{
 		name:     "a count published without a second look at the head",
 		file:     "atomicring/ring.go",
-		old:      "	if r.head.Load() != h {\n		return 0\n	}\n	yield()\n	slot.",
+		old:      "	if r.head.Load() != h { // not before, for who is late has counted what is newer\n		return 0\n	}\n	yield()\n	slot.",
 		new:      "	yield()\n	slot.",
 		caughtBy: []catcher{{"atomicring", "TestRing_StaleHelper", false}, {"verify", "TestRing_Linearizable", true}},
 	},
@@ -136,6 +136,27 @@ var mutants = []mutant{
 		old:      "if count = h - r.opened.Load(); count > l.mask {",
 		new:      "if count = (h - r.opened.Load()) & l.mask; count > l.mask {",
 		caughtBy: []catcher{{"atomicring", "TestSchedule_Ring", true}, {"verify", "TestRing_Linearizable", true}},
+	},
+	{
+		name:     "an open count that is read after the second look at the head",
+		file:     "atomicring/ring.go",
+		old:      "	count := r.openCount(l, h&^l.frozen) - unspent\n	yield()\n	if r.head.Load() != h { // not before, for who is late has counted what is newer\n		return 0\n	}\n",
+		new:      "	if r.head.Load() != h {\n		return 0\n	}\n	yield()\n	count := r.openCount(l, h&^l.frozen) - unspent\n",
+		caughtBy: []catcher{{"atomicring", "TestSchedule_Ring", true}},
+	},
+	{
+		name:     "a refund of what was closed, before what the epoch began with is written down",
+		file:     "atomicring/ring.go",
+		old:      "if cost > r.openCount(l, h) {",
+		new:      "if cost > h-r.opened.Load() {",
+		caughtBy: []catcher{{"atomicring", "TestRing_Opened", false}},
+	},
+	{
+		name:     "an answer of a Striped put together from two epochs",
+		file:     "atomicring/striped.go",
+		old:      "		retry, reset, ok = s.ring.retryAfter(l, s.spent(h), x, cost, limit)\n		if l.stampOf(s.ring.head.Load()) == l.stampOf(h) {",
+		new:      "		retry, reset, ok = s.ring.retryAfter(l, s.spent(h), x, cost, limit)\n		if true {",
+		caughtBy: []catcher{{"atomicring", "TestSchedule_Ring", true}},
 	},
 	{
 		name:     "a new ring whose first units count as closed",
