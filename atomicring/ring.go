@@ -105,9 +105,9 @@ func (r *Ring) addUp(l *Layout, h uint64) uint64 {
 }
 
 // Open gives a ring that nobody else holds yet its first epoch, with count
-// units in it, and a zero Ring its other words. A ring that replaces another one has to
-// be opened before it is shared, at no less than the floor that was raised before
-// the other one was retired: see Birth in the package comment.
+// units in it, and a zero Ring its other words. A ring that replaces another one
+// has to be opened before it is shared, at no less than the floor that was raised
+// before the other one was retired: see Birth in the package comment.
 func (r *Ring) Open(l *Layout, epoch, count uint64) {
 	if r.opened == nil {
 		r.init(l)

@@ -480,8 +480,6 @@ func TestRing_Discard(t *testing.T) {
 	requireRetired(t, bareRing{r, l})
 }
 
-// TestRing_RetryAfter checks both answers against Peek, epoch by epoch: the
-// first at which the cost fits, and the first at which nothing is counted.
 // TestRing_Opened: what the head began with is written down with each epoch, and
 // whoever comes before it is counts as right without.
 func TestRing_Opened(t *testing.T) {
@@ -504,6 +502,8 @@ func TestRing_Opened(t *testing.T) {
 	require.Equal(t, []uint64{l.open(6) | 3, 0, 0, 0, l.open(6)}, words(r, l))
 }
 
+// TestRing_RetryAfter checks both answers against Peek, epoch by epoch: the
+// first at which the cost fits, and the first at which nothing is counted.
 func TestRing_RetryAfter(t *testing.T) {
 	seed := seedOf(t)
 	for i := range rounds(20_000) {

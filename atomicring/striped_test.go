@@ -73,8 +73,6 @@ func TestStriped_Refund(t *testing.T) {
 	require.Equal(t, Admission{Denied, 5, 0, 0}, s.AdmitExact(5, 101, 100))
 }
 
-// TestStriped_LastUnits: the last units are found wherever they lie, for any
-// cost, and then no more.
 // TestStriped_Retired: a retired head is none that has credits.
 func TestStriped_Retired(t *testing.T) {
 	l := mustLayout(t, 2, 100)
@@ -87,6 +85,8 @@ func TestStriped_Retired(t *testing.T) {
 	require.Equal(t, retry{0, l.MaxEpoch(), false}, retryOf(s, l.MaxEpoch(), 1, 100), "as of an empty one")
 }
 
+// TestStriped_LastUnits: the last units are found wherever they lie, for any
+// cost, and then no more.
 func TestStriped_LastUnits(t *testing.T) {
 	for cost := uint64(1); cost <= 7; cost++ {
 		s := newStripedWindow(mustLayout(t, 3, 1000), 4)

@@ -158,10 +158,11 @@ func (r *report) targetList() []target {
 		return r.ratio(decision(us, w, coarse, procs), decision(mutex, w, coarse, procs), ns)
 	}
 	ring := func(op string) query { return query{bench: "Ring", procs: 1, params: map[string]string{"op": op}} }
-	// inParts is what a call takes in terms of its parts, both in a loop of nothing else.
-	inParts := func(bench, call, deny, clock string) float64 {
-		return r.median(query{bench: bench, procs: 1, params: map[string]string{"call": call, "deny": deny, "clock": clock}}, "x")
+	call := func(bench, call, deny, clock string) query {
+		return query{bench: bench, procs: 1, params: map[string]string{"call": call, "deny": deny, "clock": clock}}
 	}
+	// inParts is what a call takes in terms of its parts, both in a loop of nothing else.
+	inParts := func(q query) float64 { return r.median(q, "x") }
 
 	add(true, 4, r.ratio(decision("x-time-rate", one, system, 1), decision(us, one, coarse, 1), ns),
 		"single limit, coarse clock: times faster than x/time/rate")
@@ -176,10 +177,10 @@ func (r *report) targetList() []target {
 		"system clock: largest count surely inside one window, in limits")
 	add(false, 1.25, r.ratio(ring("admit"), ring("floor"), ns), "Ring.Admit, admitted, in floors (load + CAS)")
 	add(false, 0.5, r.ratio(ring("deny"), ring("floor"), ns), "Ring.Admit, denied, in floors")
-	add(false, 1.6, inParts("Limiter", "Allow", "0", coarse), "Limiter.Allow, coarse clock, in floors")
-	add(false, 1.2, inParts("Limiter", "Allow", "0", system), "Limiter.Allow, system clock, in floors + clock reads")
-	add(false, 2.5, inParts("Limiter", "Attempt", "1", coarse), "Limiter.Attempt, denied, coarse clock, in floors")
-	add(false, 1.1, r.median(query{bench: "Keyed", procs: 1, params: map[string]string{"call": "Allow", "keys": "1", "deny": "0", "clock": coarse}}, "x"),
+	add(false, 1.6, inParts(call("Limiter", "Allow", "0", coarse)), "Limiter.Allow, coarse clock, in floors")
+	add(false, 1.2, inParts(call("Limiter", "Allow", "0", system)), "Limiter.Allow, system clock, in floors + clock reads")
+	add(false, 2.5, inParts(call("Limiter", "Attempt", "1", coarse)), "Limiter.Attempt, denied, coarse clock, in floors")
+	add(false, 1.1, inParts(call("Keyed", "Allow", "0", coarse).with("keys", "1")),
 		"Keyed.Allow, a hot key, coarse clock, in xsync Loads + floors")
 	if slices.Contains(r.procs, 2) {
 		add(false, 0.7, toMutex("single", 2), "single limit, coarse clock, GOMAXPROCS=2: time in those of the mutex")
