@@ -87,7 +87,7 @@ func (k *Keyed[K]) AllowN(key K, n uint64) bool {
 	epoch := k.epoch(k.now())
 	var a atomicring.Admission
 	r := k.table.keys.First(hash)
-	if !k.table.keys.Has(hash, r, key) {
+	if r == nil || !k.table.keys.HasShort(hash, r, key) && !k.table.keys.Has(hash, r, key) {
 		r = k.table.keys.Stray(hash, key)
 	}
 	if r != nil {
@@ -282,7 +282,7 @@ func (k *Keyed[K]) decide(d *Decision, key K, n, limit uint64, now time.Duration
 	var a atomicring.Admission
 	done, full := false, false
 	r := k.table.keys.First(hash)
-	if !k.table.keys.Has(hash, r, key) {
+	if r == nil || !k.table.keys.HasShort(hash, r, key) && !k.table.keys.Has(hash, r, key) {
 		r = k.table.keys.Stray(hash, key)
 	}
 	if r != nil {

@@ -209,7 +209,7 @@ func (s *MemoryStore) charge(q *request) {
 		return
 	}
 	cell := s.table.keys.First(q.hash)
-	if !s.table.keys.Has(q.hash, cell, q.key) {
+	if cell == nil || !s.table.keys.HasShort(q.hash, cell, q.key) && !s.table.keys.Has(q.hash, cell, q.key) {
 		cell = s.table.keys.Stray(q.hash, q.key)
 	}
 	if cell != nil {

@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"reflect"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/puzpuzpuz/xsync/v3"
 )
@@ -130,12 +131,28 @@ func (m *Map[K, V]) Load(hash uint64, key K) (v *V, ok bool) {
 	return v, v != nil
 }
 
-// First, Has and Stray are the steps of Load, for those who want them inlined. First returns the value of the key that has
-// that hash, if there is one; of several, that of the one which came when no other was first. Nil does not mean that no key
-// has the hash.
+// First, HasShort, Has and Stray are the steps of Load, for those who want them inlined. First returns the value of the key
+// that has that hash, if there is one; of several, that of the one which came when no other was first. Nil does not mean that
+// no key has the hash.
 func (m *Map[K, V]) First(hash uint64) (v *V) {
 	v, _ = m.shards[hash>>m.shift].Load(hash)
 	return
+}
+
+// HasShort reports whether v, which is not nil, was made for key, if it can tell without a call: for a string of 8 to 64
+// bytes. Where it reports false, Has has to say.
+func (m *Map[K, V]) HasShort(hash uint64, v *V, key K) bool {
+	n := int(hash & m.nodes.lengths >> lengthShift)
+	if uint(n-8) > maxText-8 || n != len(*(*string)(unsafe.Pointer(&key))) {
+		return false
+	}
+	text := *(*unsafe.Pointer)(unsafe.Pointer(&key))
+	for i := 0; i < n-8; i += 8 {
+		if *(*[8]byte)(unsafe.Add(unsafe.Pointer(v), i-n)) != *(*[8]byte)(unsafe.Add(text, i)) {
+			return false
+		}
+	}
+	return *(*[8]byte)(unsafe.Add(unsafe.Pointer(v), -8)) == *(*[8]byte)(unsafe.Add(text, n-8)) // overlaps those before
 }
 
 // Has reports whether v, which a method of the map returned for that hash, was made for key, and false if v is nil. Whether

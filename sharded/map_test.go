@@ -495,6 +495,34 @@ func TestMap_StringLengths(t *testing.T) {
 	testKeys(t, slices.Compact(keys)...)
 }
 
+// TestMap_HasShort compares strings of all lengths with others that differ in one byte, wherever it is, or in their length.
+func TestMap_HasShort(t *testing.T) {
+	m := NewMap[string, state](1000)
+	text := []byte(strings.Repeat("0123456789", 8))
+	for n := range len(text) {
+		key := string(text[:n])
+		hash := m.Hash(key)
+		v, _ := m.LoadOrCompute(hash, key, func(*state) {})
+		require.Equal(t, n >= 8 && n <= maxText, m.HasShort(hash, v, key), "%d bytes", n)
+		require.True(t, m.Has(hash, v, key))
+		for i := range n {
+			text[i] ^= 1
+			other := string(text[:n])
+			text[i] ^= 1
+			require.False(t, m.HasShort(hash, v, other), "%d bytes, other byte %d", n, i)
+			require.False(t, m.Has(hash, v, other), "%d bytes, other byte %d", n, i)
+		}
+		for _, other := range []string{"", string(text[:n+1]), string(text)} {
+			require.False(t, m.HasShort(hash, v, other), "%d bytes, not %d", n, len(other))
+		}
+	}
+	// Of other keys it cannot tell, whatever their hash is.
+	numbers := NewMap[int, state](1)
+	v, _ := numbers.LoadOrCompute(math.MaxUint64, 1, func(*state) {})
+	require.False(t, numbers.HasShort(math.MaxUint64, v, 1))
+	require.True(t, numbers.Has(math.MaxUint64, v, 1))
+}
+
 // mixed is a value with pointers in it, and of an odd size.
 type mixed struct {
 	before [3]byte
@@ -813,6 +841,7 @@ func testAllocs[K comparable](t *testing.T, key, absent K) {
 		"Load":                 func() { m.Load(m.Hash(key), key) },
 		"Load absent":          func() { m.Load(m.Hash(absent), absent) },
 		"First and Has":        func() { m.Has(m.Hash(key), m.First(m.Hash(key)), key) },
+		"HasShort":             func() { m.HasShort(m.Hash(key), v, key) },
 		"LoadOrCompute loaded": func() { m.LoadOrCompute(m.Hash(key), key, func(*state) {}) },
 		"Delete gone":          func() { m.Delete(m.Hash(key), gone) },
 		"Len":                  func() { m.Len() },

@@ -22,6 +22,8 @@ import (
 // The bytes end where the value begins.
 type nodes[K comparable, V any] struct {
 	texts *textTypes // nil if K is no string type
+	// lengths is lengthMask, or 0 if K is no string type.
+	lengths uint64
 }
 
 // textTypes are the types of nodes with bytes, by the number of words that these take: without room and with it.
@@ -78,7 +80,7 @@ const (
 
 func newNodes[K comparable, V any]() (n nodes[K, V]) {
 	if reflect.TypeFor[K]().Kind() == reflect.String {
-		n.texts = textTypesFor(reflect.TypeFor[V]())
+		n.texts, n.lengths = textTypesFor(reflect.TypeFor[V]()), lengthMask
 	}
 	return n
 }
