@@ -1,6 +1,7 @@
 package atomicring
 
 import (
+	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -159,6 +160,30 @@ func TestBirth_Stress(t *testing.T) {
 			require.Greater(t, o.births.Load(), d.rollovers/10, "too few births: this tested nothing")
 		}
 	})
+}
+
+// TestRing_Expired: Expired says beforehand what Retire will do, at every epoch,
+// and writes nothing.
+func TestRing_Expired(t *testing.T) {
+	const slots = 3
+	l := mustLayout(t, slots, 10)
+	require.False(t, l.NewRing().Expired(l, math.MaxUint64), "never used")
+	for _, frozen := range []bool{false, true} {
+		for epoch := range uint64(10) {
+			r := l.NewRing()
+			r.Admit(l, 4, 2, 10)
+			if frozen {
+				r.freeze(l, r.head.Load())
+			}
+			before := words(r, l)
+			expired := r.Expired(l, epoch)
+			require.Equal(t, epoch >= 4+slots, expired)
+			require.Equal(t, before, words(r, l))
+			_, ok := r.Retire(l, epoch)
+			require.Equal(t, expired, ok)
+			require.Equal(t, ok, r.Expired(l, 0), "retired")
+		}
+	}
 }
 
 // TestRing_RetireRaces: retirements race with admissions at every epoch on

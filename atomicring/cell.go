@@ -122,7 +122,7 @@ func (c *Cell) Refund(deadline, cost uint64) bool {
 func (c *Cell) Retire(now uint64) bool {
 	for {
 		w := c.word.Load()
-		if w == retired || w == 0 || cellLive(w, now) {
+		if w == retired || !cellExpired(w, now) {
 			return false
 		}
 		yield()
@@ -131,6 +131,13 @@ func (c *Cell) Retire(now uint64) bool {
 			return true
 		}
 	}
+}
+
+// Expired reports whether the cell is retired, or would be by [Cell.Retire] at
+// now.
+func (c *Cell) Expired(now uint64) bool {
+	w := c.word.Load()
+	return w == retired || cellExpired(w, now)
 }
 
 // peekCell decides by the word alone.
@@ -150,6 +157,9 @@ func peekCell(w, now, cost, limit uint64) CellAdmission {
 func cellLive(w, now uint64) bool {
 	return w>>cellShift > min(now, CellForever-1)
 }
+
+// cellExpired reports whether word w has had a window, and it has ended at now.
+func cellExpired(w, now uint64) bool { return w > 0 && !cellLive(w, now) }
 
 // CellDeadline returns the end of a window of decay ticks, at least one, that
 // begins at now.

@@ -323,6 +323,25 @@ func TestCell_Retire(t *testing.T) {
 	require.True(t, emptied.Retire(100))
 }
 
+// TestCell_Expired: Expired says beforehand what Retire will do.
+func TestCell_Expired(t *testing.T) {
+	require.False(t, new(Cell).Expired(math.MaxUint64), "never used")
+	for _, refunded := range []uint64{0, 1} {
+		for _, now := range []uint64{0, 99, 100, 1000, CellForever, math.MaxUint64} {
+			var c Cell
+			c.Admit(0, 100, 1, 5)
+			c.Refund(100, refunded)
+			expired := c.Expired(now)
+			require.Equal(t, now >= 100, expired)
+			require.Equal(t, expired, c.Retire(now))
+			require.Equal(t, expired, c.Expired(0), "retired")
+		}
+	}
+	var forever Cell
+	forever.Admit(0, CellForever, 1, 5)
+	require.False(t, forever.Expired(math.MaxUint64))
+}
+
 func TestCell_SizeAndAllocs(t *testing.T) {
 	require.Equal(t, uintptr(8), unsafe.Sizeof(Cell{}))
 	var c Cell
@@ -333,6 +352,7 @@ func TestCell_SizeAndAllocs(t *testing.T) {
 		c.Admit(now, 10, 100, 5) // denied
 		c.Peek(now, 1, 5)
 		c.Refund(a.Deadline, 1)
+		c.Expired(now)
 		c.Retire(now)
 		now++
 	}))

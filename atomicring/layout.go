@@ -82,6 +82,10 @@ func (l *Layout) open(stamp uint64) uint64 { return stamp << (l.shift & 63) }
 // stampOf returns the stamp in word, 0 for a word never used.
 func (l *Layout) stampOf(word uint64) uint64 { return word >> (l.shift & 63) }
 
+// expired reports whether everything that a ring with head word h counts has
+// expired at stamp x.
+func (l *Layout) expired(h, x uint64) bool { return h > 0 && x >= l.stampOf(h)+l.slots }
+
 // index returns the place of stamp's slot.
 func (l *Layout) index(stamp uint64) uint64 { return (stamp - 1) % l.slots }
 

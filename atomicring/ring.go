@@ -399,14 +399,20 @@ func (r *Ring) Retire(l *Layout, epoch uint64) (open uint64, ok bool) {
 	x := l.stamp(epoch)
 	for {
 		h := r.head.Load()
-		e := l.stampOf(h)
-		if h == retired || e == 0 || x < e+l.slots {
+		if h == retired || !l.expired(h, x) {
 			return 0, false
 		}
 		if open, ok = r.kill(l, h); ok {
 			return open, true
 		}
 	}
+}
+
+// Expired reports whether the ring is retired, or would be by [Ring.Retire] at
+// epoch.
+func (r *Ring) Expired(l *Layout, epoch uint64) bool {
+	h := r.head.Load()
+	return h == retired || l.expired(h, l.stamp(epoch))
 }
 
 // Discard kills the ring whatever it holds, as [Ring.Retire] does an expired

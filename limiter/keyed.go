@@ -57,10 +57,11 @@ func NewKeyed[K comparable](config KeyedConfig) (*Keyed[K], error) {
 	}
 	layout := &k.layout
 	k.table.init(maxKeys, config.OnFull, kind[atomicring.Ring]{
-		create: layout.NewRing,
-		open:   func(r *atomicring.Ring, epoch, cost, _ uint64) { r.Open(layout, epoch, cost) },
-		retire: func(r *atomicring.Ring, epoch uint64) (uint64, bool) { return r.Retire(layout, epoch) },
-		rest:   max(1, uint64(roomRest(maxKeys)/k.tick)),
+		create:  layout.NewRing,
+		open:    func(r *atomicring.Ring, epoch, cost, _ uint64) { r.Open(layout, epoch, cost) },
+		retire:  func(r *atomicring.Ring, epoch uint64) (uint64, bool) { return r.Retire(layout, epoch) },
+		expired: func(r *atomicring.Ring, epoch uint64) bool { return r.Expired(layout, epoch) },
+		rest:    max(1, uint64(roomRest(maxKeys)/k.tick)),
 	})
 	if sweepEvery != NoSweep {
 		sweepLater(timersOf(k.clock), sweepEvery, k, func(k *Keyed[K]) *janitor { return &k.janitor }, (*Keyed[K]).Sweep)
@@ -86,8 +87,8 @@ func (k *Keyed[K]) AllowN(key K, n uint64) bool {
 	hash := k.table.keys.Hash(key)
 	epoch := k.epoch(k.now())
 	var a atomicring.Admission
-	r := k.table.keys.First(hash)
-	if r == nil || !k.table.keys.HasShort(hash, r, key) && !k.table.keys.Has(hash, r, key) {
+	r := k.table.keys.First(hash) // a Load, inlined
+	if !k.table.keys.HasShort(hash, r, key) && !k.table.keys.Has(hash, r, key) {
 		r = k.table.keys.Stray(hash, key)
 	}
 	if r != nil {
@@ -281,8 +282,8 @@ func (k *Keyed[K]) decide(d *Decision, key K, n, limit uint64, now time.Duration
 	hash := k.table.keys.Hash(key)
 	var a atomicring.Admission
 	done, full := false, false
-	r := k.table.keys.First(hash)
-	if r == nil || !k.table.keys.HasShort(hash, r, key) && !k.table.keys.Has(hash, r, key) {
+	r := k.table.keys.First(hash) // a Load, inlined
+	if !k.table.keys.HasShort(hash, r, key) && !k.table.keys.Has(hash, r, key) {
 		r = k.table.keys.Stray(hash, key)
 	}
 	if r != nil {

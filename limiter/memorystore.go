@@ -68,10 +68,11 @@ func NewMemoryStore(config MemoryStoreConfig) (*MemoryStore, error) {
 	s := &MemoryStore{}
 	s.start(clock, cellTick, max(resolutionOf(clock), 1))
 	s.table.init(maxKeys, config.OnFull, kind[atomicring.Cell]{
-		create: func() *atomicring.Cell { return new(atomicring.Cell) },
-		open:   func(c *atomicring.Cell, tick, cost, decay uint64) { c.Open(tick, decay, cost) },
-		retire: func(c *atomicring.Cell, tick uint64) (uint64, bool) { return 0, c.Retire(tick) },
-		rest:   uint64(roomRest(maxKeys) / cellTick),
+		create:  func() *atomicring.Cell { return new(atomicring.Cell) },
+		open:    func(c *atomicring.Cell, tick, cost, decay uint64) { c.Open(tick, decay, cost) },
+		retire:  func(c *atomicring.Cell, tick uint64) (uint64, bool) { return 0, c.Retire(tick) },
+		expired: (*atomicring.Cell).Expired,
+		rest:    uint64(roomRest(maxKeys) / cellTick),
 	})
 	if sweepEvery != NoSweep {
 		sweepLater(timersOf(clock), sweepEvery, s, func(s *MemoryStore) *janitor { return &s.janitor }, (*MemoryStore).Sweep)
@@ -208,8 +209,8 @@ func (s *MemoryStore) charge(q *request) {
 		s.peek(q, 0)
 		return
 	}
-	cell := s.table.keys.First(q.hash)
-	if cell == nil || !s.table.keys.HasShort(q.hash, cell, q.key) && !s.table.keys.Has(q.hash, cell, q.key) {
+	cell := s.table.keys.First(q.hash) // a Load, inlined
+	if !s.table.keys.HasShort(q.hash, cell, q.key) && !s.table.keys.Has(q.hash, cell, q.key) {
 		cell = s.table.keys.Stray(q.hash, q.key)
 	}
 	if cell != nil {

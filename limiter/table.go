@@ -40,6 +40,8 @@ type kind[S any] struct {
 	// retire kills a state in which everything has expired at the time now, and
 	// returns how many units it held that are counted nowhere else.
 	retire func(s *S, now uint64) (units uint64, ok bool)
+	// expired reports whether retire has killed a state or would at the time now.
+	expired func(s *S, now uint64) bool
 	// rest is the least time between two sweeps of a shard for room.
 	rest uint64
 }
@@ -67,8 +69,8 @@ type shard[S any] struct {
 	floor  atomic.Uint64 // no state is born at a time before this one
 	rested atomic.Uint64 // the time of the next sweep for room
 
-	mu       sync.Mutex // decides between an own and an overflow state, for keys that have none
-	overflow [overflowParts]*S
+	mu       sync.Mutex // held while a key gets a state of its own, and to write overflow
+	overflow [overflowParts]atomic.Pointer[S]
 
 	admitted atomic.Uint64 // units in states retired, and in sub-windows closed
 	retired  atomic.Uint64
@@ -127,12 +129,35 @@ func (t *table[K, S]) reserve() bool {
 // again.
 func (t *table[K, S]) settle(hash uint64, key K, at, cost, decay uint64) (s *S, p place, from uint64) {
 	sh := t.shard(hash)
+	switch s, p = t.find(sh, hash, key, at); {
+	case s != nil && p == own:
+		return s, own, at
+	case s != nil:
+		sh.forced.Add(1)
+		return s, shared, max(at, sh.floor.Load())
+	}
 	s, p, from, sweep := t.trySettle(sh, hash, key, at, cost, decay)
 	if sweep {
 		t.sweepShard(t.keys.ShardOf(hash), at)
 		s, p, from, _ = t.trySettle(sh, hash, key, at, cost, decay)
 	}
 	return s, p, from
+}
+
+// find returns the overflow state that a key without a state of its own has to
+// share at the time at, if there is one, or its own if it has one by now. It takes
+// no lock: of many new keys at the cap, most end here.
+func (t *table[K, S]) find(sh *shard[S], hash uint64, key K, at uint64) (*S, place) {
+	s := sh.overflow[hash%overflowParts].Load()
+	if s == nil || t.kind.expired(s, at) {
+		return nil, shared
+	}
+	// In this order: no key of the part is born before s is retired. So one that is
+	// absent now has no state of its own as long as s admits anything.
+	if s, ok := t.keys.Load(hash, key); ok {
+		return s, own
+	}
+	return s, shared
 }
 
 // trySettle is one attempt to settle. It asks the caller to sweep the shard
@@ -146,9 +171,9 @@ func (t *table[K, S]) trySettle(sh *shard[S], hash uint64, key K, at, cost, deca
 	// While an overflow state holds anything, its keys get no other: they may
 	// have been counted in it.
 	part := &sh.overflow[hash%overflowParts]
-	if *part != nil && !t.retireOverflow(sh, part, at) {
+	if s := part.Load(); s != nil && !t.retireOverflow(sh, part, at) {
 		sh.forced.Add(1)
-		return *part, shared, max(at, sh.floor.Load()), false
+		return s, shared, max(at, sh.floor.Load()), false
 	}
 	if t.reserve() {
 		s, loaded := t.keys.LoadOrCompute(hash, key, func(s *S) {
@@ -172,9 +197,10 @@ func (t *table[K, S]) trySettle(sh *shard[S], hash uint64, key K, at, cost, deca
 		return nil, admitted, at, false
 	}
 	from = max(at, sh.floor.Load())
-	*part = t.kind.create()
-	t.kind.open(*part, from, cost, decay)
-	return *part, sharing, from, false
+	s = t.kind.create()
+	t.kind.open(s, from, cost, decay)
+	part.Store(s) // from here on others find it
+	return s, sharing, from, false
 }
 
 // sweepDue reports whether the caller at the time at is to sweep the shard for
@@ -198,12 +224,15 @@ func (t *table[K, S]) peek(hash uint64, key K, at uint64) (*S, place) {
 
 func (t *table[K, S]) tryPeek(hash uint64, key K, at uint64) (s *S, p place, sweep bool) {
 	sh := t.shard(hash)
+	if s, p := t.find(sh, hash, key, at); s != nil {
+		return s, p, false
+	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if s, ok := t.keys.Load(hash, key); ok {
 		return s, own, false
 	}
-	if s := sh.overflow[hash%overflowParts]; s != nil {
+	if s := sh.overflow[hash%overflowParts].Load(); s != nil {
 		return s, shared, false
 	}
 	if t.count.Load() >= t.maxKeys {
@@ -254,7 +283,7 @@ func (t *table[K, S]) sweepOverflow(sh *shard[S], now uint64) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for i := range sh.overflow {
-		if part := &sh.overflow[i]; *part != nil {
+		if part := &sh.overflow[i]; part.Load() != nil {
 			t.retireOverflow(sh, part, now)
 		}
 	}
@@ -262,12 +291,12 @@ func (t *table[K, S]) sweepOverflow(sh *shard[S], now uint64) {
 
 // retireOverflow removes an overflow state if everything in it has expired at
 // the time now. The caller holds the shard's lock.
-func (t *table[K, S]) retireOverflow(sh *shard[S], part **S, now uint64) bool {
+func (t *table[K, S]) retireOverflow(sh *shard[S], part *atomic.Pointer[S], now uint64) bool {
 	sh.raise(now)
-	units, ok := t.kind.retire(*part, now)
+	units, ok := t.kind.retire(part.Load(), now)
 	if ok {
 		sh.admitted.Add(units)
-		*part = nil
+		part.Store(nil)
 	}
 	return ok
 }

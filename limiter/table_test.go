@@ -66,7 +66,33 @@ func TestKeyed_OverflowBornAtTheFloor(t *testing.T) {
 	require.True(t, k.AllowN("key", limit))
 }
 
-// TestMemoryStore_BornAtTheFloor is the same for a fixed window.
+// TestKeyed_SharedAtTheFloor is the same for a key that meets an overflow ring
+// which others use since before.
+func TestKeyed_SharedAtTheFloor(t *testing.T) {
+	clock := newHookClock()
+	k := newKeyed[int](t, KeyedConfig{Config: Config{Limit: 5, Window: 10 * time.Second, Clock: clock}, MaxKeys: 1, SweepEvery: NoSweep})
+	keys, _ := onPart(k.table.keys, func(i int) int { return i }, 2)
+	require.True(t, k.AllowN(keys[0], 5)) // at 0 s
+	clock.Set(2 * time.Second)
+	require.True(t, k.Allow(keys[1]))
+
+	clock.Set(3 * time.Second)
+	clock.late(func() {
+		clock.Set(11 * time.Second)
+		k.Sweep()
+		require.Zero(t, k.Len())
+	})
+	require.True(t, k.AllowN(keys[0], 4)) // after 11 s
+	require.Zero(t, k.Len())
+	require.Equal(t, uint64(2), k.Stats().Forced)
+
+	clock.Set(14 * time.Second)
+	require.False(t, k.AllowN(keys[0], 2))
+	clock.Set(22 * time.Second)
+	require.True(t, k.AllowN(keys[0], 5))
+}
+
+// TestMemoryStore_BornAtTheFloor is TestKeyed_BornAtTheFloor, and the two after it, for a fixed window.
 func TestMemoryStore_BornAtTheFloor(t *testing.T) {
 	for _, maxKeys := range []int{1, 2} { // with an overflow window, and with one of its own
 		clock := newHookClock()
@@ -456,8 +482,8 @@ func TestKeyed_OverflowRetiredBySweep(t *testing.T) {
 	require.True(t, k.AllowN(1, 2))
 	inUse := func() (n int) {
 		for i := range k.table.shards {
-			for _, part := range k.table.shards[i].overflow {
-				if part != nil {
+			for j := range k.table.shards[i].overflow {
+				if k.table.shards[i].overflow[j].Load() != nil {
 					n++
 				}
 			}

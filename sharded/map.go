@@ -47,7 +47,7 @@ const (
 // Keys are the same if they are ==. Not supported are keys that are not == to themselves (NaN, alone or within another
 // type), which each insert would add anew and no Load would find, and keys that are or contain interfaces.
 //
-// A hash that is not the key's own, or not the value's, makes the map wrong, and Delete unsafe.
+// A hash that is not the key's own, or not the value's, makes the map wrong, and Has, HasShort and Delete unsafe.
 //
 // Where K is a string type, the map stores copies of the keys' bytes, up to 64 of them in the same object. Strings inside
 // structs and arrays are stored as they are: one that was cut from a larger string keeps that alive for as long as the key
@@ -139,11 +139,10 @@ func (m *Map[K, V]) First(hash uint64) (v *V) {
 	return
 }
 
-// HasShort reports whether v, which is not nil, was made for key, if it can tell without a call: for a string of 8 to 64
-// bytes. Where it reports false, Has has to say.
+// HasShort is Has where that takes no call: for a string of 8 to 64 bytes. False does not mean that v was not made for key.
 func (m *Map[K, V]) HasShort(hash uint64, v *V, key K) bool {
 	n := int(hash & m.nodes.lengths >> lengthShift)
-	if uint(n-8) > maxText-8 || n != len(*(*string)(unsafe.Pointer(&key))) {
+	if v == nil || uint(n-8) > maxText-8 || n != len(*(*string)(unsafe.Pointer(&key))) {
 		return false
 	}
 	text := *(*unsafe.Pointer)(unsafe.Pointer(&key))

@@ -516,6 +516,7 @@ func TestMap_HasShort(t *testing.T) {
 			require.False(t, m.HasShort(hash, v, other), "%d bytes, not %d", n, len(other))
 		}
 	}
+	require.False(t, m.HasShort(m.Hash("12345678"), nil, "12345678"))
 	// Of other keys it cannot tell, whatever their hash is.
 	numbers := NewMap[int, state](1)
 	v, _ := numbers.LoadOrCompute(math.MaxUint64, 1, func(*state) {})

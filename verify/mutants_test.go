@@ -376,6 +376,20 @@ var mutants = []mutant{
 		caughtBy: []catcher{{"limiter", "TestKeyed_BornAtTheFloor", false}},
 	},
 	{
+		name:     "a state shared without regard to the floor",
+		file:     "limiter/table.go",
+		old:      "		return s, shared, max(at, sh.floor.Load())\n	}\n	s, p",
+		new:      "		return s, shared, at\n	}\n	s, p",
+		caughtBy: []catcher{{"limiter", "TestKeyed_SharedAtTheFloor", false}},
+	},
+	{
+		name:     "an overflow state that is shared for ever",
+		file:     "limiter/table.go",
+		old:      "if s == nil || t.kind.expired(s, at) {",
+		new:      "if s == nil {",
+		caughtBy: []catcher{{"limiter", "TestKeyed_OnFull", false}},
+	},
+	{
 		name:     "a sweep that does not raise the floor",
 		file:     "limiter/table.go",
 		old:      "sh.raise(now)\n\tt.keys.Range",
