@@ -2,11 +2,10 @@ package limiter
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"time"
-
-	"github.com/ringfence-go/ringfence/atomicring"
 )
 
 // An Item is one limit of an [AttemptAll]: units of a [Limiter], or of a key of
@@ -33,9 +32,6 @@ func (k *Keyed[K]) ItemLimit(key K, n, limit uint64) Item {
 	return Item{&keyedTarget[K]{k, key}, n, callLimit(limit)}
 }
 
-// unread in place of a reading says that the clock is still to be read.
-const unread time.Duration = -1
-
 // A target is what an item takes units of.
 type target interface {
 	// common returns the limiter and the hash of the key. Together they order
@@ -43,6 +39,7 @@ type target interface {
 	common() (*policy, uint64)
 	// same reports whether both are the same limiter and key.
 	same(other target) bool
+	// peek answers what attempt would, and counts in the stats if it denies.
 	peek(n, limit uint64, now time.Duration) Decision
 	attempt(n, limit uint64, now time.Duration) (Decision, receipt)
 }
@@ -51,7 +48,9 @@ func (l *Limiter) common() (*policy, uint64) { return &l.policy, 0 }
 func (l *Limiter) same(other target) bool    { return other == target(l) }
 
 func (l *Limiter) peek(n, limit uint64, now time.Duration) (d Decision) {
-	l.look(&d, n, limit, now)
+	if a := l.look(&d, n, limit, now); !d.Allowed {
+		l.note(a, l.epoch(now))
+	}
 	return d
 }
 
@@ -75,29 +74,17 @@ func (t *keyedTarget[K]) same(other target) bool {
 }
 
 func (t *keyedTarget[K]) peek(n, limit uint64, now time.Duration) (d Decision) {
-	t.k.look(&d, t.key, n, limit, now)
+	if a, p := t.k.look(&d, t.key, n, limit, now); !d.Allowed {
+		hash := t.k.table.keys.Hash(t.key)
+		t.k.note(hash, a, t.k.epoch(now))
+		t.k.table.force(hash, p)
+	}
 	return d
 }
 
 func (t *keyedTarget[K]) attempt(n, limit uint64, now time.Duration) (d Decision, r receipt) {
 	r = t.k.decide(&d, t.key, n, limit, now)
 	return d, r
-}
-
-// A receipt says where units were counted. It names the ring, since the key may
-// have another one by the time the units are given back. The zero value is for
-// nothing.
-type receipt struct {
-	ring  *atomicring.Ring
-	epoch uint64
-	n     uint64
-}
-
-// refund gives the units of r back, if they can be.
-func (p *policy) refund(r receipt) {
-	if r.ring != nil {
-		r.ring.Refund(&p.layout, r.epoch, r.n)
-	}
 }
 
 // AttemptAll takes the units of all items, or of none. It returns the decision
@@ -113,10 +100,13 @@ func (p *policy) refund(r receipt) {
 func AttemptAll(items ...Item) (Decision, int) { return AttemptAllInto(nil, items...) }
 
 // AttemptAllInto is AttemptAll, and stores the decision on each item in
-// decisions, which is nil or at least as long as items. If the call is denied,
+// decisions, which is nil or at least as long as items, or it panics. If the call is denied,
 // they say what each item alone would have been answered, though nothing was
 // taken; items for the same limiter and key have the answer to their sum.
 func AttemptAllInto(decisions []Decision, items ...Item) (Decision, int) {
+	if decisions != nil && len(decisions) < len(items) {
+		panic(fmt.Sprintf("limiter: %d decisions for %d items", len(decisions), len(items)))
+	}
 	var few [8]share
 	shares := merge(few[:0], items)
 	denied := peekAll(shares)

@@ -142,6 +142,15 @@ func TestAttemptAll_SpecialItems(t *testing.T) {
 	require.Equal(t, Decision{Allowed: true, Reason: ReasonAdmitted, Limit: 4, ResetAfter: 1100 * time.Millisecond}, d)
 }
 
+// TestAttemptAll_TooFewDecisions: it panics before it takes anything.
+func TestAttemptAll_TooFewDecisions(t *testing.T) {
+	l := newLimiter(t, Config{Limit: 5, Window: time.Second, Clock: NewManualClock()})
+	require.PanicsWithValue(t, "limiter: 1 decisions for 2 items", func() {
+		AttemptAllInto(make([]Decision, 1, 8), l.Item(1), l.Item(1))
+	})
+	require.Equal(t, uint64(5), l.Peek(1).Remaining)
+}
+
 // TestAttemptAll_MakesRoom: a list of items makes room for a new key as a single
 // call does, though it looks first.
 func TestAttemptAll_MakesRoom(t *testing.T) {

@@ -57,7 +57,7 @@ func TestDecision_NoAllocation(t *testing.T) {
 		"Store.Attempt/never":       {func() { s.Attempt("absent", 0, time.Hour) }, 0},
 		"Store.Attempt/shared":      {func() { shared.Attempt("key", 1<<20, time.Hour) }, 0},
 		"Store.AttemptMany":         {func() { s.AttemptMany(items, results) }, 0},
-		"Store.Refund":              {func() { s.Refund(results[0].Charge) }, 0},
+		"Store.Refund":              {func() { s.Refund(&results[0].Charge) }, 0},
 		"AttemptAll":                {func() { AttemptAll(l.Item(1)) }, 0},
 		"AttemptAll/key":            {func() { AttemptAll(l.Item(1), k.Item("key", 1)) }, 1},
 		"AttemptAllInto":            {func() { AttemptAllInto(decisions, k.Item("key", 1), k.Item("b", 1)) }, 2},

@@ -3,6 +3,7 @@ package limiter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -45,4 +46,12 @@ func (e *LimitedError) Error() string {
 // Is reports whether target is [ErrLimited] or [context.DeadlineExceeded].
 func (e *LimitedError) Is(target error) bool {
 	return target == ErrLimited || target == context.DeadlineExceeded
+}
+
+// configError joins the faults found in a configuration, if there are any.
+func configError(faults []error) error {
+	if len(faults) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrConfig, errors.Join(faults...))
 }

@@ -276,7 +276,7 @@ func ExampleMemoryStore_Refund() {
 		fmt.Println(password, results[1].Attempts)
 		if password == "right" {
 			for _, r := range results {
-				s.Refund(r.Charge)
+				s.Refund(&r.Charge)
 			}
 		}
 	}

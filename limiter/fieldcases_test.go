@@ -595,15 +595,16 @@ func TestField29_RefundGivesBackWhatItTook(t *testing.T) {
 				require.Equal(t, units, results[0].Attempts)
 			} else if len(held) > 0 {
 				i := r.IntN(len(held))
-				require.True(t, s.Refund(held[i]))
 				units -= int(held[i].Cost)
+				require.True(t, s.Refund(&held[i]))
+				require.False(t, s.Refund(&held[i]), "a second time")
 				held = slices.Delete(held, i, i+1)
 			}
 			require.LessOrEqual(t, units, most)
 		}
 		for _, c := range held {
-			require.True(t, s.Refund(c))
 			units -= int(c.Cost)
+			require.True(t, s.Refund(&c))
 		}
 		for i := range most {
 			require.Equal(t, i+1, attemptOn(s, "k", most, time.Minute).attempts)
@@ -612,7 +613,7 @@ func TestField29_RefundGivesBackWhatItTook(t *testing.T) {
 		clock.Advance(time.Minute)
 		require.True(t, attemptOn(s, "k", most, time.Minute).allowed)
 		for _, c := range held {
-			require.False(t, s.Refund(c), "its window is over")
+			require.False(t, s.Refund(&c), "its window is over")
 		}
 	}
 }
@@ -901,7 +902,7 @@ func TestField93_EverythingAtOnce(t *testing.T) {
 				k.AttemptLimit(key, 1, r.Uint64N(20))
 			case 10:
 				if s.AttemptMany([]StoreItem{{strconv.Itoa(key), 5, time.Second, 1}, {"k", 1000, time.Second, 2}}, results) < 0 {
-					s.Refund(results[0].Charge)
+					s.Refund(&results[0].Charge)
 				}
 			case 11:
 				s.Attempt(strconv.Itoa(key), 3, time.Second)

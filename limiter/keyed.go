@@ -149,7 +149,7 @@ func (k *Keyed[K]) Wait(ctx context.Context, key K) error { return k.WaitN(ctx, 
 // WaitN is [Limiter.WaitN] for a key. It returns [ErrFull] at once where
 // Attempt answers [ReasonFull].
 func (k *Keyed[K]) WaitN(ctx context.Context, key K, n uint64) error {
-	return wait(ctx, &k.sleepers, func() (d Decision) {
+	return k.wait(ctx, func() (d Decision) {
 		k.decide(&d, key, n, k.limit.Load(), unread)
 		return d
 	})
@@ -157,7 +157,7 @@ func (k *Keyed[K]) WaitN(ctx context.Context, key K, n uint64) error {
 
 // WaitLimit is WaitN with a limit for this call alone, see AttemptLimit.
 func (k *Keyed[K]) WaitLimit(ctx context.Context, key K, n, limit uint64) error {
-	return wait(ctx, &k.sleepers, func() (d Decision) {
+	return k.wait(ctx, func() (d Decision) {
 		k.decide(&d, key, n, callLimit(limit), unread)
 		return d
 	})
@@ -187,7 +187,13 @@ func (k *Keyed[K]) Sweep() { k.table.sweep(k.epoch(k.now())) }
 
 // SetLimit changes the limit of all keys, see [Limiter.SetLimit]. Calls that bring
 // a limit of their own go on with that.
-func (k *Keyed[K]) SetLimit(limit uint64) error { return k.policy.setLimit(limit) }
+func (k *Keyed[K]) SetLimit(limit uint64) error {
+	if err := k.fits(limit); err != nil {
+		return err
+	}
+	k.replaceLimit(limit)
+	return nil
+}
 
 // Stats returns what the limiter has counted.
 func (k *Keyed[K]) Stats() Stats {
@@ -259,14 +265,6 @@ func (k *Keyed[K]) note(hash uint64, a atomicring.Admission, epoch uint64) {
 	}
 }
 
-// callLimit is the limit that a caller has passed for one call.
-func callLimit(limit uint64) uint64 {
-	if limit > Unlimited {
-		return 0
-	}
-	return limit
-}
-
 // decide stores in d, which is zero, the decision on n units of key. A Decision
 // is large for a result: it is filled in where the caller wants it.
 func (k *Keyed[K]) decide(d *Decision, key K, n, limit uint64, now time.Duration) receipt {
@@ -310,11 +308,12 @@ func (k *Keyed[K]) decide(d *Decision, key K, n, limit uint64, now time.Duration
 	return receipt{}
 }
 
-// look is decide, except that it takes nothing and creates no key.
-func (k *Keyed[K]) look(d *Decision, key K, n, limit uint64, now time.Duration) {
+// look is decide, except that it takes nothing and creates no key. It returns
+// what the ring has answered, and which ring that was.
+func (k *Keyed[K]) look(d *Decision, key K, n, limit uint64, now time.Duration) (a atomicring.Admission, p place) {
 	if limit == Unlimited {
 		*d = unlimited
-		return
+		return a, p
 	}
 	limit = k.fitting(limit)
 	if now == unread {
@@ -324,15 +323,15 @@ func (k *Keyed[K]) look(d *Decision, key K, n, limit uint64, now time.Duration) 
 	hash := k.table.keys.Hash(key)
 	r, ok := k.table.keys.Load(hash, key)
 	for {
-		p := own
+		p = own
 		if !ok {
 			r, p = k.table.peek(hash, key, epoch)
 		}
+		a = atomicring.Admission{Verdict: atomicring.Admitted, Epoch: epoch}
 		if p == denied && n > 0 && n <= limit {
 			k.full(d, limit)
-			return
+			return a, p
 		}
-		a := atomicring.Admission{Verdict: atomicring.Admitted, Epoch: epoch}
 		if r != nil {
 			a = r.Peek(&k.layout, epoch, n, limit)
 		} else if n > limit {
@@ -344,7 +343,7 @@ func (k *Keyed[K]) look(d *Decision, key K, n, limit uint64, now time.Duration) 
 				retry, reset, fits = r.RetryAfter(&k.layout, epoch, n, limit)
 			}
 			k.answer(d, a, n, limit, retry, reset, fits, now)
-			return
+			return a, p
 		}
 		if p == own {
 			k.table.drop(hash, r)

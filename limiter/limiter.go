@@ -107,7 +107,7 @@ func (l *Limiter) Wait(ctx context.Context) error { return l.WaitN(ctx, 1) }
 // It returns nil once it has them. Else it has taken nothing, and returns
 //
 //   - the context's error, if the context ended, also before the call;
-//   - a [*LimitedError] at once, if the context's deadline is before the
+//   - a [*LimitedError] at once, if the context's deadline is not after the
 //     earliest moment at which the units can be there;
 //   - [ErrCostExceedsLimit] at once, if n is above the limit;
 //   - [ErrClosed], if it would have to sleep and the limiter is closed.
@@ -120,7 +120,7 @@ func (l *Limiter) Wait(ctx context.Context) error { return l.WaitN(ctx, 1) }
 // among those who wait is promised, and one who asks without waiting may come
 // between.
 func (l *Limiter) WaitN(ctx context.Context, n uint64) error {
-	return wait(ctx, &l.sleepers, func() (d Decision) {
+	return l.wait(ctx, func() (d Decision) {
 		l.decide(&d, n, l.limit.Load(), unread)
 		return d
 	})
@@ -134,17 +134,20 @@ func (l *Limiter) WaitN(ctx context.Context, n uint64) error {
 // limit return [ErrCostExceedsLimit], all of them if it is 0. A limit that does not
 // fit is an error that matches [ErrConfig] and changes nothing.
 func (l *Limiter) SetLimit(limit uint64) error {
+	if err := l.fits(limit); err != nil {
+		return err
+	}
 	l.setting.Lock()
 	defer l.setting.Unlock()
 	if limit >= l.limit.Load() {
-		return l.policy.setLimit(limit)
+		l.replaceLimit(limit)
+		return nil
 	}
-	var err error
 	l.ring.Lower(func() uint64 {
-		err = l.policy.setLimit(limit)
+		l.replaceLimit(limit)
 		return l.epoch(l.now())
 	})
-	return err
+	return nil
 }
 
 // Stats returns what the limiter has counted.
@@ -198,23 +201,28 @@ func (l *Limiter) decide(d *Decision, n, limit uint64, now time.Duration) receip
 	if a.Verdict != atomicring.Admitted {
 		retry, reset, ok := l.ring.RetryAfter(epoch, n, limit)
 		l.deny(d, a.Total, limit, retry, reset, ok, now)
+		if n > limit { // which was lowered meanwhile
+			d.Reason = ReasonTooCostly
+		}
 		return receipt{}
 	}
 	l.admit(d, a.Total, limit, a.Epoch+uint64(l.layout.Slots()), now)
 	return receipt{l.ring.Ring(), a.Epoch, n}
 }
 
-// look is decide, except that it takes nothing.
-func (l *Limiter) look(d *Decision, n, limit uint64, now time.Duration) {
+// look is decide, except that it takes nothing. It returns what the ring has
+// answered.
+func (l *Limiter) look(d *Decision, n, limit uint64, now time.Duration) (a atomicring.Admission) {
 	if limit == Unlimited {
 		*d = unlimited
-		return
+		return a
 	}
 	if now == unread {
 		now = l.now()
 	}
 	epoch := l.epoch(now)
-	a := l.ring.Peek(epoch, n, limit)
+	a = l.ring.Peek(epoch, n, limit)
 	retry, reset, ok := l.ring.RetryAfter(epoch, n, limit)
 	l.answer(d, a, n, limit, retry, reset, ok, now)
+	return a
 }

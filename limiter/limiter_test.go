@@ -244,7 +244,7 @@ func TestLimiter_CountsReadings(t *testing.T) {
 			"Keyed.Forget":       {func() { k.Forget("a") }, 0},
 			"Store.Attempt":      {func() { s.Attempt("a", 2, time.Second) }, 1},
 			"Store.AttemptMany":  {func() { s.AttemptMany(items, results) }, 1},
-			"Store.Refund":       {func() { s.Refund(results[0].Charge) }, 0},
+			"Store.Refund":       {func() { s.Refund(&results[0].Charge) }, 0},
 			"Store.Sweep":        {func() { s.Sweep() }, 1},
 			"unlimited":          {func() { free.Attempt(1); free.Allow(); free.Peek(1) }, 0},
 			"AttemptAll":         {func() { AttemptAll(free.Item(1), l.Item(0), k.Item("a", 1), k.Item("b", 1), k.Item("a", 1)) }, 3},
@@ -410,4 +410,12 @@ func TestLimiter_LoweredDuringTheReading(t *testing.T) {
 		d := l.Attempt(0)
 		require.Equal(t, Decision{Allowed: true, Reason: ReasonAdmitted, Limit: 5, Remaining: 5}, d, name)
 	}
+	clock := &hookedClock{ManualClock: NewManualClock()}
+	l := newLimiter(t, Config{Limit: 10, Window: time.Second, Clock: clock})
+	lower := func() { require.NoError(t, l.SetLimit(5)) }
+	clock.hook = lower
+	require.Equal(t, Decision{Reason: ReasonTooCostly, Limit: 5, Remaining: 5, RetryAfter: Never}, l.Attempt(8))
+	require.NoError(t, l.SetLimit(10))
+	clock.hook = lower
+	require.ErrorIs(t, l.WaitN(context.Background(), 8), ErrCostExceedsLimit)
 }

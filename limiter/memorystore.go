@@ -95,6 +95,9 @@ func (s *MemoryStore) Attempt(key string, max int, decay time.Duration) (allowed
 
 // AttemptMany counts every item or none, see [MultiStore].
 func (s *MemoryStore) AttemptMany(items []StoreItem, results []StoreResult) (denied int) {
+	if len(results) < len(items) {
+		panic(fmt.Sprintf("limiter: %d results for %d items", len(results), len(items)))
+	}
 	now := s.now()
 	if len(items) == 1 {
 		var q request
@@ -123,9 +126,11 @@ func (s *MemoryStore) AttemptMany(items []StoreItem, results []StoreResult) (den
 
 // Refund gives a charge back, see [MultiStore]. What was counted in an overflow
 // window stays counted if another key has prolonged it since.
-func (s *MemoryStore) Refund(c Charge) bool {
-	cell, ok := c.Ref.(*atomicring.Cell)
-	return ok && cell.Refund(c.Window, c.Cost)
+func (s *MemoryStore) Refund(c *Charge) bool {
+	given := *c
+	*c = Charge{}
+	cell, ok := given.Ref.(*atomicring.Cell)
+	return ok && cell.Refund(given.Window, given.Cost)
 }
 
 // Len returns the number of keys that have a window of their own.
@@ -135,10 +140,11 @@ func (s *MemoryStore) Len() int { return int(s.table.count.Load()) }
 // decision waits for it.
 func (s *MemoryStore) Sweep() { s.table.sweep(s.epoch(s.now())) }
 
-// Stats returns the number of keys, of those retired and of those that found no
-// room.
+// Stats returns the number of keys, of those retired and of decisions on those that
+// found no room, and what the clock counts. The other fields are 0.
 func (s *MemoryStore) Stats() Stats {
 	var stats Stats
+	s.timeline.stats(&stats)
 	s.table.stats(&stats)
 	return stats
 }
@@ -168,7 +174,7 @@ type request struct {
 // of max, decay and cost is out of range, gets a limit below its cost.
 func (s *MemoryStore) request(q *request, key string, limit int, decay time.Duration, cost int, now time.Duration) {
 	q.key, q.hash = key, s.table.keys.Hash(key)
-	q.cost = uint64(max(cost, 1))
+	q.cost = min(uint64(max(cost, 1)), atomicring.CellCapacity+1) // so that sums fit
 	if limit > 0 && decay > 0 && cost >= 0 {
 		q.limit = min(uint64(limit), atomicring.CellCapacity)
 	}
@@ -253,11 +259,11 @@ func (s *MemoryStore) chargeAbsent(q *request) {
 var noCell atomicring.Cell
 
 // peek answers q as charge would, with before units of the same key counted
-// before it, and changes nothing.
-func (s *MemoryStore) peek(q *request, before uint64) {
+// before it, and changes nothing. It returns the place that it looked at.
+func (s *MemoryStore) peek(q *request, before uint64) (p place) {
 	cell, ok := s.table.keys.Load(q.hash, q.key)
 	for {
-		p := own
+		p = own
 		if !ok {
 			cell, p = s.table.peek(q.hash, q.key, q.tick)
 		}
@@ -270,7 +276,7 @@ func (s *MemoryStore) peek(q *request, before uint64) {
 			q.answer = cell.Peek(q.tick, before+q.cost, q.limit)
 		}
 		if q.answer.Verdict != atomicring.Retired {
-			return
+			return p
 		}
 		if p == own {
 			s.table.drop(q.hash, cell)
@@ -294,8 +300,11 @@ func (s *MemoryStore) attemptMany(requests []request, results []StoreResult, now
 		} else {
 			before = 0
 		}
-		s.peek(q, before)
+		p := s.peek(q, before)
 		s.result(&results[q.item], q, now)
+		if !results[q.item].Allowed {
+			s.table.force(q.hash, p)
+		}
 	}
 	if denied = firstDenied(results); denied >= 0 {
 		return denied
@@ -309,7 +318,7 @@ func (s *MemoryStore) attemptMany(requests []request, results []StoreResult, now
 		}
 		for j := i - 1; j >= 0; j-- {
 			taken := &requests[j]
-			s.Refund(results[taken.item].Charge)
+			s.Refund(&results[taken.item].Charge)
 			taken.cell = nil
 			s.peek(taken, 0)
 			s.result(&results[taken.item], taken, now)

@@ -293,10 +293,10 @@ func TestMemoryStore_AgreesWithModel(t *testing.T) {
 					refund = false // it may have been swept
 					s.Sweep()
 				}
-				require.Equal(t, refund, s.Refund(c.Charge), "step %d", i)
 				if refund {
 					w.count -= int(c.Cost)
 				}
+				require.Equal(t, refund, s.Refund(&c.Charge), "step %d", i)
 				continue
 			}
 			if sweeps && r.IntN(8) == 0 {
@@ -380,6 +380,23 @@ func TestMemoryStore_AttemptManyEqualKeys(t *testing.T) {
 	require.Equal(t, 5, results[0].Attempts)
 }
 
+// TestMemoryStore_AttemptManyMisused: results that are too short panic before
+// anything is counted, and costs whose sum does not fit are denied, each of them.
+func TestMemoryStore_AttemptManyMisused(t *testing.T) {
+	s := newStore(t, MemoryStoreConfig{Clock: NewManualClock()})
+	items := []StoreItem{{"key", 5, time.Minute, 1}, {"key", 5, time.Minute, 1}}
+	require.PanicsWithValue(t, "limiter: 0 results for 1 items", func() { s.AttemptMany(items[:1], nil) })
+	require.PanicsWithValue(t, "limiter: 1 results for 2 items", func() { s.AttemptMany(items, make([]StoreResult, 1, 8)) })
+	require.Zero(t, s.Len())
+
+	results := make([]StoreResult, 3)
+	huge := []StoreItem{{"key", 5, time.Minute, math.MaxInt}, {"key", 5, time.Minute, math.MaxInt}, {"key", 5, time.Minute, 3}}
+	require.Equal(t, 0, s.AttemptMany(huge, results))
+	for i, r := range results {
+		require.False(t, r.Allowed, "item %d", i)
+	}
+}
+
 // TestMemoryStore_AttemptManyConcurrent: lists that share keys in any order, of
 // which only one can pass: one does, every time, and leaves nothing counted
 // beside itself.
@@ -431,11 +448,12 @@ func TestMemoryStore_Refund(t *testing.T) {
 	first := take(2)
 	clock.Advance(time.Second)
 	second := take(3)
-	require.True(t, s.Refund(second))
+	require.True(t, s.Refund(&second))
 	require.Equal(t, attempt{true, 3, 59 * time.Second}, attemptOn(s, "key", 5, time.Minute), "the window stays where it was")
-	require.True(t, s.Refund(first))
+	require.True(t, s.Refund(&first))
+	require.False(t, s.Refund(&first), "twice")
 	last := take(4)
-	require.True(t, s.Refund(Charge{last.Ref, last.Window, 5}), "the last unit")
+	require.True(t, s.Refund(&Charge{last.Ref, last.Window, 5}), "the last unit")
 	clock.Advance(time.Second)
 	require.Equal(t, attempt{true, 1, time.Minute}, attemptOn(s, "key", 5, time.Minute), "a new window has begun")
 
@@ -443,19 +461,20 @@ func TestMemoryStore_Refund(t *testing.T) {
 	clock.Advance(time.Minute)
 	fresh := take(1)
 	require.NotEqual(t, old.Window, fresh.Window)
-	require.False(t, s.Refund(old), "its window is over")
-	require.False(t, s.Refund(Charge{fresh.Ref, fresh.Window, 2}), "more than the window holds")
-	require.False(t, s.Refund(Charge{}))
-	require.False(t, s.Refund(Charge{Ref: "no cell", Window: fresh.Window, Cost: 1}))
+	require.False(t, s.Refund(&old), "its window is over")
+	require.False(t, s.Refund(&Charge{fresh.Ref, fresh.Window, 2}), "more than the window holds")
+	require.False(t, s.Refund(&Charge{}))
+	require.False(t, s.Refund(&Charge{Ref: "no cell", Window: fresh.Window, Cost: 1}))
 
 	clock.Advance(time.Hour)
 	again := take(5)
+	same := again
 	clock.Advance(time.Minute)
 	s.Sweep()
 	require.Zero(t, s.Len())
-	require.False(t, s.Refund(again), "the key was swept")
+	require.False(t, s.Refund(&again), "the key was swept")
 	require.Equal(t, attempt{true, 1, time.Minute}, attemptOn(s, "key", 5, time.Minute))
-	require.False(t, s.Refund(again), "a charge cannot touch the key's next state")
+	require.False(t, s.Refund(&same), "a charge cannot touch the key's next state")
 }
 
 // TestMemoryStore_RefundConcurrent: units that are taken and given back by many
@@ -476,7 +495,7 @@ func TestMemoryStore_RefundConcurrent(t *testing.T) {
 					t.Errorf("%d of %d held at a time", n, max)
 				}
 				held.Add(-3)
-				if !s.Refund(results[0].Charge) {
+				if !s.Refund(&results[0].Charge) {
 					t.Error("a charge of an open window was not given back")
 				}
 			}
@@ -511,7 +530,7 @@ func TestMemoryStore_OnFull(t *testing.T) {
 		require.Equal(t, 1, s.Len())
 		results := make([]StoreResult, 1)
 		require.Equal(t, -1, s.AttemptMany([]StoreItem{{Key: "new", Max: 1, Decay: time.Minute}}, results))
-		require.False(t, s.Refund(results[0].Charge), "nothing was counted")
+		require.False(t, s.Refund(&results[0].Charge), "nothing was counted")
 	})
 	// Keys that share a window with other decays never have theirs cut short.
 	t.Run("ShareOverflow", func(t *testing.T) {

@@ -123,7 +123,7 @@ func (r *mutexModel) Peek(n uint64) Decision    { return r.attempt(n, false) }
 func (r *mutexModel) Stats() Stats              { return Stats{} }
 
 func (r *mutexModel) WaitN(ctx context.Context, n uint64) error {
-	return wait(ctx, &r.sleepers, func() Decision { return r.Attempt(n) })
+	return r.sleepers.wait(ctx, func() Decision { return r.Attempt(n) })
 }
 
 func (r *mutexModel) SetLimit(limit uint64) error {

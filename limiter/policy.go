@@ -1,7 +1,6 @@
 package limiter
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"math/bits"
@@ -143,22 +142,26 @@ func (p *policy) checkLimit(limit uint64, tick time.Duration) error {
 	}
 }
 
-// configError joins the faults found in a configuration, if there are any.
-func configError(faults []error) error {
-	if len(faults) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%w: %w", ErrConfig, errors.Join(faults...))
-}
-
-// setLimit changes the limit and wakes the sleepers.
-func (p *policy) setLimit(limit uint64) error {
+// fits returns the error of SetLimit for a limit that the words cannot count.
+func (p *policy) fits(limit uint64) error {
 	if err := p.checkLimit(limit, p.tick); err != nil {
 		return configError([]error{err})
 	}
+	return nil
+}
+
+// replaceLimit changes the limit to one that fits, and wakes the sleepers.
+func (p *policy) replaceLimit(limit uint64) {
 	p.limit.Store(limit)
 	p.wake()
-	return nil
+}
+
+// callLimit is the limit that a caller has passed for one call.
+func callLimit(limit uint64) uint64 {
+	if limit > Unlimited {
+		return 0
+	}
+	return limit
 }
 
 // noteLate counts a decision in another epoch than the caller's reading.
@@ -172,6 +175,7 @@ func (p *policy) noteLate(counted, epoch uint64) {
 // stats fills in what the policy counts.
 func (p *policy) stats(s *Stats) {
 	s.Late, s.Backward = p.late.Load(), p.backward.Load()
+	p.timeline.stats(s)
 	if p.denied != nil {
 		s.Denied = uint64(p.denied.Value())
 	}
@@ -224,5 +228,21 @@ func (p *policy) answer(d *Decision, a atomicring.Admission, n, limit, retry, re
 	p.deny(d, a.Total, limit, retry, reset, ok, now)
 	if n > limit {
 		d.Reason = ReasonTooCostly
+	}
+}
+
+// A receipt says where units were counted. It names the ring, since the key may
+// have another one by the time the units are given back. The zero value is for
+// nothing.
+type receipt struct {
+	ring  *atomicring.Ring
+	epoch uint64
+	n     uint64
+}
+
+// refund gives the units of r back, if they can be.
+func (p *policy) refund(r receipt) {
+	if r.ring != nil {
+		r.ring.Refund(&p.layout, r.epoch, r.n)
 	}
 }

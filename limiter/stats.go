@@ -23,10 +23,15 @@ type Stats struct {
 	// sub-window closes it, or the sweep that removes the key, so that the last
 	// units before a pause are missing until it ends. Refunded units are not in it.
 	Admitted uint64
-	// Denied is the number of requests denied, if Config.CountDenied is set.
+	// Denied is the number of requests denied, if Config.CountDenied is set: waits
+	// that failed are among them, and an AttemptAll counts once, at the limit that
+	// it names.
 	Denied uint64
+	// Starved is what [CoarseClock.Starved] says of the limiter's clock, so of all
+	// that the clock is given to; 0 with another clock.
+	Starved uint64
 	// Undeposited is the number of units that were charged in advance for one
 	// processor and expired without having been given out: too strict by as
-	// much.
+	// much. It is 0 for a Keyed.
 	Undeposited uint64
 }

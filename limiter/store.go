@@ -29,10 +29,13 @@ type Store interface {
 // StoreItem is one of the attempts that [MultiStore.AttemptMany] decides
 // together.
 type StoreItem struct {
+	// Key, Max and Decay are those of [Store]'s Attempt.
 	Key   string
 	Max   int
 	Decay time.Duration
-	Cost  int // 0 means 1; with less than 0 nothing is allowed
+	// Cost is how much the attempt counts; 0 means 1. A negative cost is never
+	// allowed.
+	Cost int
 }
 
 // StoreResult is the answer to one StoreItem.
@@ -53,9 +56,9 @@ type StoreResult struct {
 // window of one key, so that giving them back cannot touch a later window. Only
 // the store that made it can read it. The zero value names nothing.
 type Charge struct {
-	Ref    any
-	Window uint64
-	Cost   uint64
+	Ref    any    // the store's own
+	Window uint64 // the store's own
+	Cost   uint64 // units counted
 }
 
 // MultiStore is a Store that can decide several limits at once and take back
@@ -65,16 +68,16 @@ type MultiStore interface {
 
 	// AttemptMany counts every item, or none of them. It returns the index of
 	// the first item that is denied, or -1 if all were counted, and fills in one
-	// result for each item: len(results) must be at least len(items). Items with
+	// result for each item. It panics if results is shorter than items. Items with
 	// equal keys share a window, and each counts.
 	AttemptMany(items []StoreItem, results []StoreResult) (denied int)
 
 	// Refund gives a charge back, and reports whether it did: it can while the
 	// charge's window lives and holds that many units. With its last unit a
 	// window is gone, so that the next attempt begins a new one; that one does
-	// not end before the old one would have. A charge must be given back at most
-	// once.
-	Refund(c Charge) bool
+	// not end before the old one would have. It empties the charge, so that to give
+	// it back again does nothing; a copy of it must not be given back as well.
+	Refund(c *Charge) bool
 }
 
 // ErrorStore is a Store that can fail, for example because it asks another

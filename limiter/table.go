@@ -144,6 +144,14 @@ func (t *table[K, S]) settle(hash uint64, key K, at, cost, decay uint64) (s *S, 
 	return s, p, from
 }
 
+// force counts a decision on a key that was denied at its place: by OnFull, if it
+// has no state of its own.
+func (t *table[K, S]) force(hash uint64, p place) {
+	if p == shared || p == denied {
+		t.shard(hash).forced.Add(1)
+	}
+}
+
 // find returns the overflow state that a key without a state of its own has to
 // share at the time at, if there is one, or its own if it has one by now. It takes
 // no lock: of many new keys at the cap, most end here.

@@ -416,7 +416,7 @@ func TestKeyed_OnFull(t *testing.T) {
 			require.True(t, k.AllowN(i, 0), "which needs no room")
 		}
 		alive(t, k)
-		require.Equal(t, uint64(3*100+100), k.Stats().Denied+100, "Attempt, Allow, and too costly")
+		require.Equal(t, uint64(4*100), k.Stats().Denied, "Attempt, Allow, Wait, and too costly")
 		clock.Advance(10 * tick) // -1 has expired, -2 has not
 		require.True(t, k.Attempt(7, 1).Allowed)
 		require.Equal(t, []int{-2, 7}, keysOf(k.table.keys))

@@ -7,6 +7,10 @@ import (
 	"time"
 )
 
+// unread in place of a time since the first reading says that the clock is still
+// to be read.
+const unread time.Duration = -1
+
 // A timeline turns the readings of a clock into epochs: numbers of ticks since
 // the first reading. Readings before the first one count as it.
 type timeline struct {
@@ -95,6 +99,13 @@ func (tl *timeline) outside(reading time.Duration) time.Duration {
 		return 0
 	}
 	return math.MaxInt64
+}
+
+// stats fills in what the clock counts.
+func (tl *timeline) stats(s *Stats) {
+	if tl.coarse != nil {
+		s.Starved = tl.coarse.Starved()
+	}
 }
 
 // nudge is called where something was denied: nobody is in a hurry then, and may

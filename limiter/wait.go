@@ -68,29 +68,38 @@ func (s *sleepers) close() {
 	s.wake()
 }
 
+// wait is [sleepers.wait] for a call of a limiter's, whose failure is a denial.
+func (p *policy) wait(ctx context.Context, attempt func() Decision) error {
+	if err := ctx.Err(); err != nil {
+		return err // which the limit has no part in
+	}
+	err := p.sleepers.wait(ctx, attempt)
+	if err != nil {
+		p.noteDenied()
+	}
+	return err
+}
+
 // wait calls attempt until it is allowed, sleeping in between for as long as
 // the decision says. See [Limiter.WaitN] for what it returns.
-func wait(ctx context.Context, s *sleepers, attempt func() Decision) error {
+func (s *sleepers) wait(ctx context.Context, attempt func() Decision) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if attempt().Allowed { // without the sleepers' lock, which those who need not sleep never take
-		return nil
+	d := attempt() // without the sleepers' lock, which those who need not sleep never take
+	if d.Allowed || hopeless(d) != nil {
+		return hopeless(d)
 	}
 	for {
 		woken, closed := s.alarm()
-		d := attempt()
-		switch {
-		case d.Allowed:
-			return nil
-		case d.Reason == ReasonTooCostly:
-			return ErrCostExceedsLimit
-		case d.Reason == ReasonFull:
-			return ErrFull
-		case closed:
+		d = attempt()
+		if d.Allowed || hopeless(d) != nil {
+			return hopeless(d)
+		}
+		if closed {
 			return ErrClosed
 		}
-		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < d.RetryAfter {
+		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d.RetryAfter {
 			return &LimitedError{RetryAfter: d.RetryAfter}
 		}
 		// A clock that stepped far back announces a wait longer than any window.
@@ -98,6 +107,17 @@ func wait(ctx context.Context, s *sleepers, attempt func() Decision) error {
 			return err
 		}
 	}
+}
+
+// hopeless returns the error of a denial to which no sleep is the answer, else nil.
+func hopeless(d Decision) error {
+	switch d.Reason {
+	case ReasonTooCostly:
+		return ErrCostExceedsLimit
+	case ReasonFull:
+		return ErrFull
+	}
+	return nil
 }
 
 // sleep returns when d has passed, woken is closed or the context has ended, of

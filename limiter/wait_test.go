@@ -160,7 +160,7 @@ func TestWait_Deadline(t *testing.T) {
 		require.True(t, l.Allow())
 		time.Sleep(time.Second / 2)
 		begin := time.Now()
-		for _, timeout := range []time.Duration{1, time.Second, 10500*time.Millisecond - 1} {
+		for _, timeout := range []time.Duration{1, time.Second, 10500*time.Millisecond - 1, 10500 * time.Millisecond} {
 			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			err := l.WaitN(ctx, 1)
 			require.Zero(t, time.Since(begin), "it slept")

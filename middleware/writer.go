@@ -66,7 +66,7 @@ func (a *afterWriter) settle(status int) {
 	revised := false
 	for i := range a.verdicts {
 		v := &a.verdicts[i]
-		if v.after == nil || v.after(status) || !a.store.Refund(a.results[i].Charge) {
+		if v.after == nil || v.after(status) || !a.store.Refund(&a.results[i].Charge) {
 			continue
 		}
 		v.Remaining = min(v.Remaining+1, v.Limit)
