@@ -96,12 +96,13 @@ func (t *keyedTarget[K]) attempt(n, limit uint64, now time.Duration) (d Decision
 // of their limits. Concurrent calls cannot deadlock and never admit too much.
 // While a call is under way it may have taken units that it gives back because
 // another item is denied: for that moment it may deny somebody else, and if the
-// tick turns just then, what it took stays counted until it expires.
+// tick turns just then, what it took stays counted until it expires. Every item is
+// compared with every other: it is for a handful of them.
 func AttemptAll(items ...Item) (Decision, int) { return AttemptAllInto(nil, items...) }
 
 // AttemptAllInto is AttemptAll, and stores the decision on each item in
-// decisions, which is nil or at least as long as items, or it panics. If the call is denied,
-// they say what each item alone would have been answered, though nothing was
+// decisions, which is nil or at least as long as items, or it panics. If the call is
+// denied, they say what each item alone would have been answered, though nothing was
 // taken; items for the same limiter and key have the answer to their sum.
 func AttemptAllInto(decisions []Decision, items ...Item) (Decision, int) {
 	if decisions != nil && len(decisions) < len(items) {

@@ -63,7 +63,8 @@ var processStart = time.Now()
 // last longer by that time, but never shorter.
 //
 // Inside a [testing/synctest] bubble it follows the bubble's time, whose readings start at another value (a negative one):
-// a limiter belongs to the side on which it was made.
+// a limiter belongs to the side on which it was made. Make it inside: with one from outside, on any clock, a wait in the bubble
+// does not let the bubble's time go on.
 type SystemClock struct{}
 
 // Now returns the time since the start of the process. It reads the monotonic clock once.

@@ -12,7 +12,8 @@ import (
 // ManualClock is safe for concurrent use and must not be copied. Its readings are exact, and Now takes no lock.
 //
 // Moving the clock wakes the waiters whose time has come. A waiter first has to begin its wait: a test that starts one in a
-// goroutine waits until [ManualClock.Waiters] has counted it, or uses [testing/synctest.Wait].
+// goroutine waits until [ManualClock.Waiters] has counted it, or uses [testing/synctest.Wait], with clock and limiter made
+// inside the bubble.
 type ManualClock struct {
 	now atomic.Int64
 
@@ -91,7 +92,7 @@ func (c *ManualClock) AfterFunc(d time.Duration, f func()) (stop func() bool) {
 }
 
 // Waiters returns how many calls of AfterFunc are pending, neither made nor stopped. A wait on a limiter has one pending
-// while it sleeps.
+// while it sleeps, and a [Keyed] or a [MemoryStore] has one for its next sweep, unless that is left out by [NoSweep].
 func (c *ManualClock) Waiters() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

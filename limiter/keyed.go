@@ -7,7 +7,8 @@ import (
 	"github.com/ringfence-go/ringfence/atomicring"
 )
 
-// KeyedConfig says what a [Keyed] allows. Only Window has no default.
+// KeyedConfig says what a [Keyed] allows. Only Window is required, as in [Config],
+// of which NoCredits has no effect.
 type KeyedConfig struct {
 	Config
 	// MaxKeys is the largest number of keys in use at a time; 0 means
@@ -26,10 +27,12 @@ type KeyedConfig struct {
 // exists while anything is counted for it; one that is idle for a window is
 // removed by a later sweep.
 //
-// Keys of type string are cloned when they are stored. Keys that are not equal
-// to themselves (NaN), and interface types as keys, are not supported.
+// Keys of type string are cloned when they are stored. Interface types as keys are
+// not supported, nor are keys that are not equal to themselves: each NaN is a new
+// key, which is not limited.
 //
-// A Keyed is made by [NewKeyed] and must not be copied. All methods may be
+// A Keyed is made by [NewKeyed], for the zero value is not usable, and must not be
+// copied. All methods may be
 // called at once from any number of goroutines. A decision on a key that exists
 // takes no lock and allocates nothing; a new key takes a lock and allocates its
 // state. A key takes about 160 bytes with ten slots, 180 with a coarse clock, and

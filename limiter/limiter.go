@@ -15,8 +15,8 @@ import (
 // Allow, Attempt and Wait differ in what they do when nothing is left: Allow
 // says no, Attempt says no and when to come back, Wait comes back by itself.
 //
-// A Limiter is made by [New] and must not be copied. All methods may be called
-// at once from any number of goroutines. A decision takes no lock, allocates
+// A Limiter is made by [New], for the zero value is not usable, and must not be
+// copied. All methods may be called at once from any number of goroutines. A decision takes no lock, allocates
 // nothing and reads the clock once. It is exact, apart from the moment at which
 // a unit expires: up to a tick late, see [Config].
 //

@@ -22,7 +22,8 @@ type MemoryStoreConfig struct {
 	OnFull OnFull
 	// SweepEvery is the time between two passes that remove the keys whose
 	// window has ended, at least a millisecond, by the timers of the clock; 0
-	// means a minute. [NoSweep] leaves it to calls of Sweep.
+	// means a minute. [NoSweep] leaves it to calls of Sweep. Keys whose windows have
+	// ended take their place until then, or until a new key finds no room.
 	SweepEvery time.Duration
 }
 
@@ -37,8 +38,8 @@ type MemoryStoreConfig struct {
 // A key takes about 60 bytes and the bytes of its string, which is cloned. Keys
 // in use are never evicted; see [OnFull].
 //
-// A MemoryStore is made by [NewMemoryStore] and must not be copied. All methods
-// may be called at once from any number of goroutines. A decision on a key that
+// A MemoryStore is made by [NewMemoryStore], for the zero value is not usable, and
+// must not be copied. All methods may be called at once from any number of goroutines. A decision on a key that
 // exists takes no lock and allocates nothing.
 type MemoryStore struct {
 	timeline

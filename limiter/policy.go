@@ -44,7 +44,7 @@ type Config struct {
 	Clock Clock
 	// CountDenied switches Stats.Denied on. Without it a denial is counted nowhere.
 	CountDenied bool
-	// NoCredits switches off that a Limiter charges for a processor in advance
+	// NoCredits keeps a Limiter from charging units in advance for each processor
 	// when several contend for it, see [Limiter]. It changes speed only.
 	NoCredits bool
 }
@@ -85,7 +85,7 @@ func (p *policy) init(config Config) (faults []error) {
 		faults = append(faults, err)
 	}
 	var tick time.Duration
-	switch least := time.Duration(slots) * time.Microsecond; {
+	switch least := time.Duration(slots) * minResolution; {
 	case config.Window <= 0:
 		fault("Window is %v, want more than 0", config.Window)
 	case config.Window < least:

@@ -239,9 +239,10 @@ func (b *backwards) next() (element string, ok bool) {
 			b.rest = line
 		case forwardedHeader:
 			b.begin(line)
-		default: // a single value: the last line is all there is
-			b.lines = nil
-			return trim(line), trim(line) != ""
+		default: // a single value
+			if element = trim(line); element != "" {
+				return element, true
+			}
 		}
 	}
 }

@@ -241,6 +241,8 @@ func TestField50_UnixSocket(t *testing.T) {
 		require.Equal(t, "1.1.1.1", b.fixed.ClientKey(socket(peer, with("X-Forwarded-For", "1.1.1.1"))))
 	}
 	require.Empty(t, b.log.String())
+	require.Equal(t, NoAddress, b.fixed.ClientKey(socket("@")))
+	require.Contains(t, b.log.String(), "a proxy on a unix socket names no client in X-Forwarded-For")
 }
 
 func TestField51_ProxyWithoutTrust(t *testing.T) {

@@ -94,15 +94,14 @@ func NewFixedWindowLimiter(config FixedWindowConfig) (*FixedWindowLimiter, error
 	} else {
 		f.multi, _ = f.store.(limiter.MultiStore)
 	}
-	if err := configError(faults...); err != nil {
-		return nil, err
-	}
 	if f.store == nil {
 		own, err := limiter.NewMemoryStore(limiter.MemoryStoreConfig{Clock: config.Clock})
-		if err != nil {
-			return nil, err
-		}
+		faults = append(faults, faultsOf(err)...)
 		f.store, f.multi, f.own = own, own, own
+	}
+	if err := configError(faults...); err != nil {
+		f.Close()
+		return nil, err
 	}
 	if _, ok := f.store.(*limiter.MemoryStore); ok {
 		f.most = memoryMax

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -353,4 +354,22 @@ func TestLimits_Builders(t *testing.T) {
 	if fmt.Sprint(big+1) == "2147483648" { // int has 64 bits
 		require.ErrorContains(t, PerMinute(big+1).check(), "Unlimited")
 	}
+}
+
+// TestNewFixedWindowLimiter_AllFaults: those of the store that it makes are named
+// with the others, each once.
+func TestNewFixedWindowLimiter_AllFaults(t *testing.T) {
+	config := FixedWindowConfig{Options: Options{Hops: -1, Clock: (*limiter.ManualClock)(nil)}}
+	_, err := NewFixedWindowLimiter(config)
+	require.EqualError(t, err, limiter.ErrConfig.Error()+": Hops is -1, want 0 to 32\nClock is a nil *limiter.ManualClock")
+	require.ErrorIs(t, err, limiter.ErrConfig)
+	config.Hops = 0
+	_, err = NewFixedWindowLimiter(config)
+	require.EqualError(t, err, limiter.ErrConfig.Error()+": Clock is a nil *limiter.ManualClock")
+
+	before := runtime.NumGoroutine()
+	config.Clock, config.Hops = nil, -1
+	_, err = NewFixedWindowLimiter(config)
+	require.Error(t, err)
+	require.Equal(t, before, runtime.NumGoroutine(), "the store that it had made is closed")
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // KeyFunc returns the key that a request is counted under. It is called on every
@@ -22,17 +23,31 @@ import (
 type KeyFunc func(r Request) string
 
 // Request is what a [KeyFunc] sees: the request, and the address that the
-// middleware's options find for it.
+// middleware's options find for it. One that is made elsewhere, to test a KeyFunc,
+// has the zero [Options].
 type Request struct {
 	*http.Request
 	engine *engine
+}
+
+var zeroEngine = sync.OnceValue(func() *engine {
+	e, _ := newEngine(&Options{})
+	return e
+})
+
+// options returns the options at work.
+func (r Request) options() *engine {
+	if r.engine == nil {
+		return zeroEngine()
+	}
+	return r.engine
 }
 
 // ClientKey returns the address of the client, masked: "192.0.2.10",
 // "2001:db8:1:2::/64", or [NoAddress]. A key made of something else should begin
 // with a byte that no address has, such as "u:".
 func (r Request) ClientKey() string {
-	return string(r.engine.appendClient(make([]byte, 0, 64), r.Request))
+	return string(r.options().appendClient(make([]byte, 0, 64), r.Request))
 }
 
 // ByIP is the [KeyFunc] that makes every client address a key.
@@ -64,7 +79,7 @@ func ByPattern(r Request) string {
 	if r.Pattern != "" {
 		return r.Pattern
 	}
-	r.engine.warn(warnNoPattern, slog.LevelWarn,
+	r.options().warn(warnNoPattern, slog.LevelWarn,
 		"ringfence: a request has no ServeMux pattern, all such requests share one limit; wrap the handlers instead of the mux")
 	return "no-pattern" // no pattern is without a slash
 }
@@ -109,8 +124,11 @@ func appendPart(key []byte, part string) []byte {
 func (e *engine) appendClient(b []byte, r *http.Request) []byte {
 	addr, stranger := e.client(r)
 	if !addr.IsValid() {
-		e.warn(warnNoAddress, slog.LevelWarn,
-			"ringfence: a peer has no address, all such peers share one limit; set TrustUnixSocket if they are proxies")
+		text := "ringfence: a peer has no address, all such peers share one limit; set TrustUnixSocket if they are proxies"
+		if e.unix {
+			text = "ringfence: a proxy on a unix socket names no client in " + e.header + ", all such requests share one limit"
+		}
+		e.warn(warnNoAddress, slog.LevelWarn, text)
 		return append(b, NoAddress...)
 	}
 	if stranger && !e.warned[warnUntrusted].Load() && internal(addr) && forwarded(r.Header) {

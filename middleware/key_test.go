@@ -62,6 +62,15 @@ func TestByPattern(t *testing.T) {
 	require.Equal(t, 1, strings.Count(b.log.String(), "no ServeMux pattern"))
 }
 
+// TestRequest_MadeElsewhere: a KeyFunc can be tested on its own.
+func TestRequest_MadeElsewhere(t *testing.T) {
+	r := Request{Request: from("2001:db8:1:2:3::4")}
+	require.Equal(t, "2001:db8:1:2::/64", r.ClientKey())
+	require.Equal(t, "2001:db8:1:2::/64", ByIP(r))
+	require.Equal(t, "2001:db8:1:2::/64", ByHeader("X-Api-Key")(r))
+	require.Equal(t, "no-pattern", ByPattern(r))
+}
+
 func TestInternal(t *testing.T) {
 	for addr, want := range map[string]bool{
 		"9.255.255.255": false, "10.0.0.0": true, "10.255.255.255": true, "11.0.0.0": false,

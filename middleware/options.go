@@ -184,3 +184,18 @@ func configError(faults ...error) error {
 	}
 	return nil
 }
+
+// faultsOf returns the faults that an error of package limiter's constructors
+// joins, without what all of them match.
+func faultsOf(err error) (faults []error) {
+	joined, ok := err.(interface{ Unwrap() []error })
+	switch {
+	case ok:
+		for _, err := range joined.Unwrap() {
+			faults = append(faults, faultsOf(err)...)
+		}
+	case err != nil && err != limiter.ErrConfig:
+		faults = append(faults, err)
+	}
+	return faults
+}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/ringfence-go/ringfence/limiter"
@@ -32,13 +31,17 @@ type Policy struct {
 	// that are larger than the largest act as that, and those above
 	// [limiter.Unlimited], such as a converted -1, are a mistake: status 500.
 	LimitFunc func(*http.Request) uint64
-	// Window is the length of time that the limit holds over.
+	// Window is the length of time that the limit holds over, at least Slots
+	// microseconds.
 	Window time.Duration
-	// Slots is the number of ticks that the window is divided into; 0 means
-	// [limiter.DefaultSlots]. A unit expires at most one tick late.
+	// Slots is the number of ticks that the window is divided into, 1 to
+	// [limiter.MaxSlots]; 0 means [limiter.DefaultSlots]. A unit expires at most one
+	// tick late, so that Retry-After and the t of RateLimit can be longer than the
+	// window by as much.
 	Slots int
 	// Key returns what requests are counted by. There is no default: [ByIP] is a
-	// good one for guests.
+	// good one for guests. One that always returns the same makes one limit for all
+	// requests together.
 	Key KeyFunc
 	// Cost returns the number of units that a request takes; nil means 1. A
 	// request that costs 0 passes while the limit is not exceeded, and one that
@@ -51,9 +54,9 @@ type Policy struct {
 	MaxKeys int
 	// OnFull says what becomes of new keys when MaxKeys are in use.
 	OnFull limiter.OnFull
-	// CountDenied switches on that [Middleware.Stats] tells in Denied how many
-	// requests the policy has denied. One that several deny counts for the one
-	// that is shown. Without it a denial is counted nowhere.
+	// CountDenied makes [Middleware.Stats] count in Denied the requests that the
+	// policy denied. One that several deny counts for the one that is shown. Without
+	// it a denial is counted nowhere.
 	CountDenied bool
 }
 
@@ -105,9 +108,8 @@ func New(config Config) (*Middleware, error) {
 			OnFull:  p.OnFull,
 		})
 		if err != nil {
-			// One line for each fault, which does not say again what kind of error it is.
-			for text := range strings.SplitSeq(strings.TrimPrefix(err.Error(), limiter.ErrConfig.Error()+": "), "\n") {
-				fault("%s", text)
+			for _, err := range faultsOf(err) {
+				fault("%w", err)
 			}
 			continue
 		}
@@ -220,7 +222,7 @@ func (p *policy) ask(c *call, r Request) error {
 	}
 	key := p.Key(r)
 	if key == "" {
-		r.engine.warn(warnEmptyKey, slog.LevelWarn, "ringfence: the key of a request is empty, all such requests share one limit",
+		r.engine.warn(warnEmptyKey, slog.LevelWarn, "ringfence: the key of a request is empty, all such requests share one limit; if that is meant, return a constant",
 			slog.String("policy", p.Name))
 	}
 	v := c.add()
