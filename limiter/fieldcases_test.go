@@ -76,7 +76,7 @@ func TestField02_SimultaneousBurst(t *testing.T) {
 			}
 			crowd(64, func(int) {
 				for i, call := range calls {
-					for range 2 {
+					for range 10_000/64 + 1 {
 						if call() {
 							admitted[i].Add(1)
 						}

@@ -140,7 +140,8 @@ func (k *Keyed[K]) attemptInto(d *Decision, key K, n, limit uint64) {
 	}
 }
 
-// Peek returns what Attempt would answer, takes nothing and creates no key.
+// Peek returns what Attempt would answer, with Remaining and ResetAfter as they are
+// now. It takes nothing and creates no key.
 func (k *Keyed[K]) Peek(key K, n uint64) (d Decision) {
 	k.look(&d, key, n, k.limit.Load(), unread)
 	return d

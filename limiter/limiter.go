@@ -94,7 +94,8 @@ func (l *Limiter) attemptInto(d *Decision, n uint64) {
 	}
 }
 
-// Peek returns what Attempt would answer, and takes nothing.
+// Peek returns what Attempt would answer, with Remaining and ResetAfter as they are
+// now. It takes nothing.
 func (l *Limiter) Peek(n uint64) (d Decision) {
 	l.look(&d, n, l.limit.Load(), unread)
 	return d
