@@ -32,9 +32,9 @@ type KeyedConfig struct {
 // key, which is not limited.
 //
 // A Keyed is made by [NewKeyed], for the zero value is not usable, and must not be
-// copied. All methods may be
-// called at once from any number of goroutines. A decision on a key that exists
-// takes no lock and allocates nothing; a new key takes a lock and allocates its
+// copied. All methods may be called at once from any number of goroutines. A
+// decision on a key that exists takes no lock and allocates nothing, nor does one
+// on a key that shares an overflow state; a new key takes a lock and allocates its
 // state. A key takes about 160 bytes with ten slots, 180 with a coarse clock, and
 // its own bytes, rounded up to a size class of Go's allocator.
 //

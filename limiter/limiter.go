@@ -16,9 +16,9 @@ import (
 // says no, Attempt says no and when to come back, Wait comes back by itself.
 //
 // A Limiter is made by [New], for the zero value is not usable, and must not be
-// copied. All methods may be called at once from any number of goroutines. A decision takes no lock, allocates
-// nothing and reads the clock once. It is exact, apart from the moment at which
-// a unit expires: up to a tick late, see [Config].
+// copied. All methods may be called at once from any number of goroutines. A
+// decision takes no lock, allocates nothing and reads the clock once. It is exact,
+// apart from the moment at which a unit expires: up to a tick late, see [Config].
 //
 // Where several processors contend for the limit, each charges it for a few
 // units in advance and gives them out by itself; the last ones are found

@@ -39,8 +39,8 @@ type MemoryStoreConfig struct {
 // in use are never evicted; see [OnFull].
 //
 // A MemoryStore is made by [NewMemoryStore], for the zero value is not usable, and
-// must not be copied. All methods may be called at once from any number of goroutines. A decision on a key that
-// exists takes no lock and allocates nothing.
+// must not be copied. All methods may be called at once from any number of
+// goroutines. A decision on a key that exists takes no lock and allocates nothing.
 type MemoryStore struct {
 	timeline
 	table table[string, atomicring.Cell]
