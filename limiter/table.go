@@ -161,7 +161,8 @@ func (t *table[K, S]) find(sh *shard[S], hash uint64, key K, at uint64) (*S, pla
 		return nil, shared
 	}
 	// In this order: no key of the part is born before s is retired. So one that is
-	// absent now has no state of its own as long as s admits anything.
+	// absent now has no state of its own as long as s admits anything. See
+	// verify/models/overflow.pml.
 	if s, ok := t.keys.Load(hash, key); ok {
 		return s, own
 	}

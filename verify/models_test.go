@@ -42,6 +42,9 @@ var holds = []search{
 	{"retire", "P=2 CALLS=2 E=3", 3262767, false},
 	{"retire", "P=2 CALLS=1 E=5 R=3", 293197, false},
 	{"retire", "P=2 CALLS=2 E=4", 20483941, true},
+	{"overflow", "P=2 CALLS=3 E=3 R=5", 3450319, false},
+	{"overflow", "P=3 CALLS=1 E=2", 880537, false},
+	{"overflow", "P=3 CALLS=2 E=2 R=5", 20009235, true},
 	{"credits", "P=2 CALLS=2 E=3 COSTS=2", 21901285, false},
 	{"credits", "P=2 CALLS=1 E=3 COSTS=2 REFUNDS SPARSE", 1486837, false},
 	{"credits", "P=2 CALLS=1 E=2 COSTS=2 LOWER=1", 5260645, false},
@@ -75,6 +78,10 @@ var fails = []protection{
 	{search{model: "retire", params: "E=5 R=3 EARLYFLOOR"}, "reads the floor before the insert has the lock"},
 	{search{model: "retire", params: "E=4 UNBORN"}, "shares a ring whose head is not open yet"},
 	{search{model: "retire", params: "E=4 EARLYRETIRE"}, "retires a ring one epoch too early"},
+	{search{model: "overflow", params: "E=2 LATELOOK"}, "looks for the key's own ring before it looks for the shared one"},
+	{search{model: "overflow", params: "E=2 UNSEEN"}, "makes a key's own ring without looking for a shared one"},
+	{search{model: "overflow", params: "E=2 DROPPED"}, "forgets a shared ring without retiring it"},
+	{search{model: "overflow", params: "E=2 LIVING"}, "retires a shared ring that is in use"},
 	{search{model: "credits", params: "E=3 NOSEAL"}, "takes credits out of the count of a sub-window without sealing them"},
 	{search{model: "credits", params: "E=3 DROP"}, "drops the number of credits when it seals a stripe"},
 	{search{model: "credits", params: "E=2 NOSTEAL"}, "denies without looking for credits"},
@@ -131,7 +138,7 @@ var (
 // A model holds if every search of it is complete and without an error, and if
 // together they reach every line: what is not reached is not checked.
 func TestModel_Holds(t *testing.T) {
-	for _, model := range []string{"ring", "retire", "credits"} {
+	for _, model := range []string{"ring", "retire", "overflow", "credits"} {
 		var mu sync.Mutex
 		missed := make(map[string]int) // line, searches that missed it
 		searches := 0

@@ -20,7 +20,7 @@ var inlined = map[string][]string{
 	"limiter": {
 		"SystemClock.Now", "(*CoarseClock).Now", "(*timeline).now", "(*timeline).epoch", "(*timeline).turn",
 		"(*Limiter).Allow", "(*Limiter).Attempt", "(*policy).noteDenied",
-		"sharded.(*Map).First", "sharded.(*Map).Has", "sharded.(*Map).ShardOf", "(*table).shard",
+		"sharded.(*Map).First", "sharded.(*Map).HasShort", "sharded.(*Map).Has", "sharded.(*Map).ShardOf", "(*table).shard",
 	},
 }
 
