@@ -164,6 +164,11 @@ func BenchmarkMemory_GC(b *testing.B) {
 				runtime.ReadMemStats(&end)
 				b.ReportMetric(float64(best), "ns-best")
 				b.ReportMetric(float64(size)/float64(keys)-keyBytes, "B/key")
+				worst := uint64(0)
+				for n := start.NumGC; n < end.NumGC; n++ {
+					worst = max(worst, end.PauseNs[n%uint32(len(end.PauseNs))])
+				}
+				b.ReportMetric(float64(worst), "ns-worst-pause")
 				b.ReportMetric(float64(end.PauseTotalNs-start.PauseTotalNs)/float64(end.NumGC-start.NumGC), "ns/pause")
 				if length() != keys {
 					b.Fatalf("%d keys", length())

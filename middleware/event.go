@@ -44,7 +44,9 @@ func (o Outcome) String() string {
 // Event is what [Options].Observer is told: one for each request that is decided
 // or cannot be, and one for each unit given back.
 type Event struct {
+	// Request is the one that was decided, as the middleware got it.
 	Request *http.Request
+	// Outcome is what became of it.
 	Outcome Outcome
 	// Policy is the name of the limit that decided: that of the [Policy], of the
 	// named limiter (followed by "-2", "-3" and so on for further limits of its
@@ -66,8 +68,8 @@ type Event struct {
 // PanicError is a panic of a function that is called to decide a request, such
 // as a named limiter or a key function. The request was answered with status 500.
 type PanicError struct {
-	Value any
-	Stack []byte
+	Value any    // what panic was called with
+	Stack []byte // of the goroutine, as [debug.Stack] returns it
 }
 
 // Error returns the value of the panic.
