@@ -244,9 +244,9 @@ var mutants = []mutant{
 	},
 	{
 		name:     "a ring retired one epoch too early",
-		file:     "atomicring/ring.go",
-		old:      "x < e+l.slots {\n			return 0, false",
-		new:      "x+1 < e+l.slots {\n			return 0, false",
+		file:     "atomicring/layout.go",
+		old:      "x >= l.stampOf(h)+l.slots",
+		new:      "x+1 >= l.stampOf(h)+l.slots",
 		caughtBy: []catcher{{"atomicring", "TestRing_Retire", false}, {"verify", "TestRing_Oracle", false}},
 	},
 	{
