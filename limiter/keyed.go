@@ -307,7 +307,7 @@ func (k *Keyed[K]) decide(d *Decision, key K, n, limit uint64, now time.Duration
 		return receipt{r, a.Epoch, n}
 	default:
 		retry, reset, ok := r.RetryAfter(&k.layout, epoch, n, limit)
-		k.deny(d, a.Total, limit, retry, reset, ok, now)
+		k.deny(d, a.Total, n, limit, retry, reset, ok, now)
 	}
 	return receipt{}
 }

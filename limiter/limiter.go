@@ -201,10 +201,7 @@ func (l *Limiter) decide(d *Decision, n, limit uint64, now time.Duration) receip
 	}
 	if a.Verdict != atomicring.Admitted {
 		retry, reset, ok := l.ring.RetryAfter(epoch, n, limit)
-		l.deny(d, a.Total, limit, retry, reset, ok, now)
-		if n > limit { // which was lowered meanwhile
-			d.Reason = ReasonTooCostly
-		}
+		l.deny(d, a.Total, n, limit, retry, reset, ok, now)
 		return receipt{}
 	}
 	l.admit(d, a.Total, limit, a.Epoch+uint64(l.layout.Slots()), now)

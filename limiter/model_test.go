@@ -123,6 +123,9 @@ func (r *mutexModel) Peek(n uint64) Decision    { return r.attempt(n, false) }
 func (r *mutexModel) Stats() Stats              { return Stats{} }
 
 func (r *mutexModel) WaitN(ctx context.Context, n uint64) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	return r.sleepers.wait(ctx, func() Decision { return r.Attempt(n) })
 }
 

@@ -207,10 +207,13 @@ func (p *policy) admit(d *Decision, total, limit, reset uint64, now time.Duratio
 	d.ResetAfter = p.until(reset, now)
 }
 
-// deny stores in d the decision on a request that does not fit, with total units
-// counted until the epoch reset. It fits from the epoch retry on, if ok, and never
-// else.
-func (p *policy) deny(d *Decision, total, limit, retry, reset uint64, ok bool, now time.Duration) {
+// deny stores in d the decision on a request for n units that does not fit, with
+// total units counted until the epoch reset. It fits from the epoch retry on, if ok,
+// and never else.
+func (p *policy) deny(d *Decision, total, n, limit, retry, reset uint64, ok bool, now time.Duration) {
+	if n > limit {
+		d.Reason = ReasonTooCostly
+	}
 	d.Limit, d.Remaining = limit, limit-min(total, limit)
 	d.RetryAfter, d.ResetAfter = Never, p.until(reset, now)
 	if ok {
@@ -225,10 +228,7 @@ func (p *policy) answer(d *Decision, a atomicring.Admission, n, limit, retry, re
 		p.admit(d, a.Total, limit, reset, now)
 		return
 	}
-	p.deny(d, a.Total, limit, retry, reset, ok, now)
-	if n > limit {
-		d.Reason = ReasonTooCostly
-	}
+	p.deny(d, a.Total, n, limit, retry, reset, ok, now)
 }
 
 // A receipt says where units were counted. It names the ring, since the key may

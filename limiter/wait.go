@@ -81,11 +81,9 @@ func (p *policy) wait(ctx context.Context, attempt func() Decision) error {
 }
 
 // wait calls attempt until it is allowed, sleeping in between for as long as
-// the decision says. See [Limiter.WaitN] for what it returns.
+// the decision says. The context has not ended before. See [Limiter.WaitN] for what
+// it returns.
 func (s *sleepers) wait(ctx context.Context, attempt func() Decision) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
 	d := attempt() // without the sleepers' lock, which those who need not sleep never take
 	if d.Allowed || hopeless(d) != nil {
 		return hopeless(d)
